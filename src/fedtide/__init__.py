@@ -1,0 +1,1 @@
+"""FedTide: federated learning for populations of clients that come and go."""

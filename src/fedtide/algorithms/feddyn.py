@@ -1,0 +1,67 @@
+"""FedDyn: Acar et al., "Federated Learning Based on Dynamic Regularization", ICLR 2021, Algorithm 1.
+
+The form of the paper: one alpha for all clients. (The authors' code divides it by each client's share.)
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
+from fedtide.algorithms.base import Algorithm, Context
+from fedtide.core.errors import require
+from fedtide.core.types import Cohort, Vector, Walk
+
+
+class Server(NamedTuple):
+    """State of the server."""
+
+    x: Vector
+    h: Vector
+
+
+class Down(NamedTuple):
+    """Every client receives the global model."""
+
+    x: Vector
+
+
+class Memory(NamedTuple):
+    """State of a client."""
+
+    g: Vector  # the gradient of its loss at its last model, once it has converged
+
+
+class Upload(NamedTuple):
+    """What a client sends."""
+
+    delta: Vector  # y - x
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedDyn(Algorithm[Server, Down, Memory, Upload]):
+    """A dynamic linear term makes the clients' optima meet at the global one."""
+
+    alpha: float = 0.01
+
+    def __post_init__(self) -> None:
+        require(self.alpha > 0, "algorithm.alpha", "positive", self.alpha, "For 0 use fedavg.")
+
+    def init(self, x: Vector, context: Context) -> Server:
+        return Server(x, torch.zeros_like(x))
+
+    def broadcast(self, server: Server) -> Down:
+        return Down(server.x)
+
+    def memory(self, down: Down) -> Memory:
+        return Memory(torch.zeros_like(down.x))
+
+    def direction(self, grad: Vector, y: Vector, k: int, down: Down, mine: Memory) -> Vector:
+        return grad - mine.g + self.alpha * (y - down.x)
+
+    def report(self, y: Vector, walk: Walk, down: Down, mine: Memory) -> tuple[Upload, Memory]:
+        return Upload(y - down.x), Memory(mine.g - self.alpha * (y - down.x))
+
+    def aggregate(self, server: Server, up: Upload, cohort: Cohort) -> Server:
+        h = server.h - self.alpha * up.delta.sum(0) / cohort.population
+        return Server(server.x + up.delta.mean(0) - h / self.alpha, h)

@@ -1,0 +1,51 @@
+"""Everything FedTide raises on purpose.
+
+    FedTideError
+    ├── ConfigError     a study file or an argument is wrong
+    ├── DataError       a dataset is missing, damaged or does not fit
+    ├── EngineError     a model or an algorithm cannot run on this engine
+    ├── TrainingError   training broke down (the loss is no longer a number)
+    └── OutputError     results cannot be written or read
+
+Every message has one shape: where, what it must be, what it got, what to do.
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class FedTideError(Exception):
+    """The root of the tree; catch it to catch everything FedTide raises on purpose."""
+
+
+class ConfigError(FedTideError, ValueError):
+    """A study file or an argument is wrong."""
+
+
+class DataError(FedTideError):
+    """A dataset is missing, damaged or does not fit."""
+
+
+class EngineError(FedTideError):
+    """A model or an algorithm cannot run on the chosen engine."""
+
+
+class TrainingError(FedTideError):
+    """Training broke down."""
+
+
+class OutputError(FedTideError):
+    """Results cannot be written or read."""
+
+
+def require(holds: bool, where: str, must: str, got: object, do: str = "") -> None:
+    """Raise a `ConfigError` in the shape of the house unless `holds`."""
+    if not holds:
+        raise ConfigError(f"{where} must be {must}. Got {got!r}." + (f" {do}" if do else ""))
+
+
+def choices(word: str, known: Iterable[str]) -> str:
+    """Help for an unknown word: the nearest known one, or all of them."""
+    known = sorted(known)
+    near = get_close_matches(word, known, n=1)
+    return f"Did you mean {near[0]!r}?" if near else f"Choose from: {', '.join(known)}."

@@ -1,0 +1,27 @@
+"""Weighted sums of whole models: vectors and buffers alike."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from fedtide.core.trees import stack
+from fedtide.core.types import Buffers, Model
+
+
+def mixed(models: Sequence[Model], weights: Tensor) -> Model:
+    """The weighted sum of models."""
+    x, buffers = stack(models)
+    return Model(weights.to(x) @ x, mixed_buffers(buffers, weights))
+
+
+def mixed_buffers(stacked: Buffers, weights: Tensor) -> Buffers:
+    """The weighted sum of buffers [U, ...]; counters (BatchNorm keeps one) are rounded."""
+    return {name: _mixed(buffer, weights) for name, buffer in stacked.items()}
+
+
+def _mixed(stacked: Tensor, weights: Tensor) -> Tensor:
+    # In float32 where the device has nothing wider (MPS); counters stay exact up to 2^24 there.
+    wide = torch.float32 if stacked.device.type == "mps" else torch.float64
+    mean: Tensor = torch.tensordot(weights.to(stacked.device, wide), stacked.to(wide), dims=1)
+    return (mean if stacked.is_floating_point() else mean.round()).to(stacked.dtype)

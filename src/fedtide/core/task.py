@@ -1,0 +1,116 @@
+"""A model is a function of one flat vector: `Layout` packs it, `Task` evaluates it."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn import functional
+
+from fedtide.core.errors import ConfigError
+from fedtide.core.types import Buffers, Model, Outputs, Vector
+
+Loss = Callable[[Tensor, Tensor], Tensor]  # logits [B, classes], targets [B] -> [B]
+
+
+def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """The default loss, one value per example."""
+    return functional.cross_entropy(logits, targets, reduction="none")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each named parameter lies in the vector; the only place that knows names and shapes."""
+
+    names: tuple[str, ...]
+    shapes: tuple[torch.Size, ...]
+
+    @classmethod
+    def of(cls, module: nn.Module) -> Layout:
+        """The layout of a module's parameters."""
+        named = dict(module.named_parameters())
+        return cls(tuple(named), tuple(p.shape for p in named.values()))
+
+    @property
+    def dim(self) -> int:
+        """The length of the vector."""
+        return sum(shape.numel() for shape in self.shapes)
+
+    def pack(self, parameters: Mapping[str, Tensor]) -> Vector:
+        return torch.cat([parameters[name].detach().reshape(-1) for name in self.names])
+
+    def unpack(self, x: Vector) -> dict[str, Tensor]:
+        pieces = torch.split(x, [shape.numel() for shape in self.shapes])
+        return {n: p.view(s) for n, s, p in zip(self.names, self.shapes, pieces, strict=True)}
+
+
+class _Both(nn.Module):
+    """A module that answers with its features as well; without `embed` and `head` they are its logits."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self.splits = hasattr(model, "embed") and hasattr(model, "head")
+
+    def forward(self, inputs: Tensor) -> Outputs:
+        if self.splits:
+            model = cast(Any, self.model)
+            features = model.embed(inputs)
+            return Outputs(features, model.head(features))
+        logits = self.model(inputs)
+        return Outputs(logits, logits)
+
+
+class Task:
+    """A module and a loss as functions of a vector; it keeps the module's structure, not its values."""
+
+    def __init__(self, module: nn.Module, loss: Loss = cross_entropy) -> None:
+        parameters, buffers = dict(module.named_parameters()), dict(module.named_buffers())
+        if len({(p.dtype, p.device) for p in parameters.values()}) != 1:
+            raise ConfigError(
+                "train.model must be a module whose parameters have one dtype and one device. "
+                f"Got {type(module).__name__} with {len(parameters)} parameters of several or none. "
+                "Convert it with module.float() before the run."
+            )
+        self.name = type(module).__name__
+        self.loss = loss
+        self.layout = Layout.of(module)
+        self.initial = Model(
+            self.layout.pack(parameters), {n: b.detach().clone() for n, b in buffers.items()}
+        )
+        self.has_convolutions = any(
+            isinstance(part, nn.Conv1d | nn.Conv2d | nn.Conv3d) for part in module.modules()
+        )
+        # functional_call swaps values in and out of the module, so each thread needs a copy of its
+        # own; on the meta device a copy is structure without storage.
+        self._structure = copy.deepcopy(_Both(module)).to("meta")
+        self._copies = threading.local()
+
+    def train(self, x: Vector, buffers: Buffers, inputs: Tensor) -> tuple[Outputs, Buffers]:
+        """Outputs in training mode, and the buffers after this batch."""
+        buffers = {name: buffer.clone() for name, buffer in buffers.items()}
+        return self._call("trainer", x, buffers, inputs), buffers
+
+    def view(self, x: Vector, buffers: Buffers, inputs: Tensor) -> Outputs:
+        """Outputs in evaluation mode."""
+        return self._call("viewer", x, buffers, inputs)
+
+    def _call(self, mode: str, x: Vector, buffers: Buffers, inputs: Tensor) -> Outputs:
+        if not hasattr(self._copies, mode):
+            self._copies.trainer = copy.deepcopy(self._structure).train()
+            self._copies.viewer = copy.deepcopy(self._structure).eval()
+        values = {f"model.{n}": v for n, v in (*self.layout.unpack(x).items(), *buffers.items())}
+        return cast(Outputs, functional_call(getattr(self._copies, mode), values, (inputs,)))
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in vars(self).items() if name != "_copies"}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        vars(self).update(state)
+        self._copies = threading.local()

@@ -1,0 +1,53 @@
+"""States are NamedTuples and dicts of tensors; these few functions act on every tensor inside them."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def tree_map(function: Callable[..., Tensor], tree: Any, *others: Any) -> Any:
+    """Apply `function` to every tensor of `tree`, together with the tensors at its place in `others`."""
+    if isinstance(tree, Tensor):
+        return function(tree, *others)
+    if isinstance(tree, Mapping):
+        return {
+            name: tree_map(function, leaf, *(o[name] for o in others))
+            for name, leaf in tree.items()
+        }
+    return type(tree)(*(tree_map(function, *leaf) for leaf in zip(tree, *others, strict=True)))
+
+
+def leaves(tree: Any) -> Iterator[Tensor]:
+    """Every tensor of `tree`, in a fixed order."""
+    if isinstance(tree, Tensor):
+        yield tree
+    else:
+        for part in tree.values() if isinstance(tree, Mapping) else tree:
+            yield from leaves(part)
+
+
+def size_bytes(tree: Any) -> int:
+    """Bytes of all tensors of `tree`."""
+    return sum(leaf.nbytes for leaf in leaves(tree))
+
+
+def rows(tree: Any, index: slice | Tensor | int) -> Any:
+    """The rows at `index` of every stacked tensor."""
+    return tree_map(lambda leaf: leaf[index], tree)
+
+
+def stack(trees: Sequence[Any]) -> Any:
+    """Trees of one shape, stacked along a new first axis."""
+    return tree_map(lambda *parts: torch.stack(parts), *trees)
+
+
+def joined(trees: Sequence[Any]) -> Any:
+    """Stacked trees, one after the other."""
+    return trees[0] if len(trees) == 1 else tree_map(lambda *parts: torch.cat(parts), *trees)
+
+
+def repeated(tree: Any, count: int) -> Any:
+    """The same tree for `count` clients, without copying it."""
+    return tree_map(lambda leaf: leaf.expand(count, *leaf.shape), tree)

@@ -1,0 +1,176 @@
+"""The values that pass between the rooms. U is the cohort, K local steps, B the batch size, dim the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+Vector = Tensor  # [dim]: a model, a gradient, an update
+Buffers = Mapping[str, Tensor]  # what a model keeps outside its vector (BatchNorm statistics)
+Ids = NDArray[np.int64]  # client ids
+
+
+class Nothing(NamedTuple):
+    """The state of whoever has none."""
+
+
+class Outputs(NamedTuple):
+    """What a model says about a batch."""
+
+    features: Tensor  # [B, ...]: embed(inputs)
+    logits: Tensor  # [B, classes]: head(features)
+
+
+class Batch(NamedTuple):
+    """One local step's examples; rows with mask 0 only fill the shape."""
+
+    inputs: Tensor  # [B, ...]
+    targets: Tensor  # [B]
+    mask: Tensor  # [B]
+
+
+class Walk(NamedTuple):
+    """How a client moved in one round."""
+
+    steps: Tensor  # local steps made
+    lr: Tensor  # learning rate of every step
+    weight: Tensor  # how often the first gradient counts in y - x: FedNova's ||a||_1, steps for plain SGD
+
+
+class Training(NamedTuple):
+    """What a client saw while training, over all its examples."""
+
+    loss: Tensor
+    accuracy: Tensor
+
+
+class Model(NamedTuple):
+    """A whole model: its vector and its buffers."""
+
+    x: Vector
+    buffers: Buffers
+
+
+class Cohort(NamedTuple):
+    """The clients whose uploads an aggregation sees, in the order of the stacked uploads."""
+
+    ids: Tensor  # [U]
+    share: Tensor  # [U]: n_u / sum of n over the cohort
+    walk: Walk  # [U] each
+    population: int  # clients that exist now
+    t: int  # the round
+
+    @property
+    def even(self) -> Tensor:
+        """The weights of an unweighted mean."""
+        return torch.full_like(self.share, 1 / len(self.share))
+
+
+class Session(NamedTuple):
+    """A stretch of rounds with one population."""
+
+    number: int
+    clients: Ids  # who exists
+    first: int  # its first round
+    rounds: int  # how many rounds it lasts
+
+
+class Group(NamedTuple):
+    """Clients whose data come from the same labels; None stands for all labels."""
+
+    clients: int
+    labels: tuple[int, ...] | None = None
+
+
+class Work(NamedTuple):
+    """What a round asks of each client of a cohort, in numbers the network understands."""
+
+    steps: NDArray[np.int64]  # [U]: local steps its data allow
+    examples: NDArray[np.int64]  # [U]: examples it holds
+    batch_size: int
+    bytes_down: int
+    bytes_up: int
+    parameters: int
+
+
+class Plan(NamedTuple):
+    """What each client of a cohort can afford, and what that costs."""
+
+    steps: NDArray[np.int64]  # [U]: 0 means it cannot take part this round
+    seconds: NDArray[np.float64]  # [U]
+    joules: NDArray[np.float64]  # [U]
+    delivered: NDArray[np.bool_]  # [U]: did the upload arrive
+
+    @property
+    def able(self) -> NDArray[np.bool_]:
+        """Who takes part in the end: clients that make a step and whose upload arrives."""
+        return (self.steps > 0) & self.delivered
+
+
+class Round(NamedTuple):
+    """A finished round, as processes that listen see it."""
+
+    t: int
+    ids: Ids
+    facts: Mapping[str, Any]  # its line of the journal
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Inputs and targets; images stay uint8 until taken, then become floats in [0, 1], normalised."""
+
+    inputs: Tensor  # [N, ...]: uint8 images, float features or tokens of any other integer type
+    targets: Tensor  # [N]
+    mean: tuple[float, ...] = ()  # per channel, of inputs in [0, 1]; empty: not normalised
+    std: tuple[float, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def take(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """Inputs and targets at `index`, of any shape."""
+        return self.ready(self.inputs[index]), self.targets[index]
+
+    def ready(self, inputs: Tensor) -> Tensor:
+        """Raw inputs as a model wants them."""
+        if inputs.dtype == torch.uint8:
+            inputs = inputs.to(torch.get_default_dtype()).div_(255)
+        elif not inputs.is_floating_point():
+            inputs = inputs.long()  # tokens may be stored in fewer bytes
+        if self.mean:
+            shape = (len(self.mean),) + (1,) * (self.inputs.dim() - 2)
+            mean = torch.tensor(self.mean, device=inputs.device).view(shape)
+            std = torch.tensor(self.std, device=inputs.device).view(shape)
+            inputs = (inputs - mean) / std
+        return inputs
+
+    def to(self, device: torch.device) -> Examples:
+        return Examples(self.inputs.to(device), self.targets.to(device), self.mean, self.std)
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A named dataset, whole in memory."""
+
+    name: str
+    train: Examples
+    test: Examples
+    classes: int
+    keys: NDArray[np.int64] | None = (
+        None  # natural owner of each training example (subject, speaker)
+    )
+    vocabulary: int = 0  # token ids are below this; 0: inputs are not tokens
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one input."""
+        return tuple(self.train.inputs.shape[1:])
+
+    def to(self, device: torch.device) -> Dataset:
+        return replace(self, train=self.train.to(device), test=self.test.to(device))

@@ -1,0 +1,136 @@
+"""A user's own tensors or torch datasets as a `Dataset`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset as TorchDataset
+from torch.utils.data import TensorDataset
+
+from fedtide.core.errors import DataError
+from fedtide.core.types import Dataset, Examples
+
+Pair = tuple[Any, Any]  # inputs [N, ...] and targets [N]: tensors or arrays
+
+
+def from_tensors(
+    train: Pair,
+    test: Pair,
+    classes: int | None = None,
+    keys: Sequence[int] | None = None,
+    name: str = "own",
+) -> Dataset:
+    """Inputs and targets as a dataset: uint8 images [N, C, H, W], floats of any shape, or tokens.
+
+    `classes` is one more than the largest target unless given; `keys` names the owner of each
+    training example.
+    """
+    parts = [
+        _examples(part, f"{name}.{where}") for part, where in ((train, "train"), (test, "test"))
+    ]
+    shapes = [tuple(part.inputs.shape[1:]) for part in parts]
+    kinds = [part.inputs.dtype for part in parts]
+    if shapes[0] != shapes[1] or kinds[0] != kinds[1]:
+        got = f"{kinds[0]} {list(shapes[0])} and {kinds[1]} {list(shapes[1])}"
+        raise DataError(f"{name}: train and test inputs must have one shape and type. Got {got}.")
+    highest = max(int(part.targets.max()) for part in parts)
+    if classes is not None and highest >= classes:
+        raise DataError(f"{name}: targets must be below classes={classes}. Got {highest}.")
+    tokens = not kinds[0].is_floating_point and kinds[0] != torch.uint8
+    vocabulary = max(int(part.inputs.max()) for part in parts) + 1 if tokens else 0
+    owners = None if keys is None else _owners(keys, len(parts[0]), name)
+    return Dataset(name, parts[0], parts[1], classes or highest + 1, owners, vocabulary)
+
+
+def from_torch(
+    train: TorchDataset[Any],
+    test: TorchDataset[Any],
+    classes: int | None = None,
+    keys: Sequence[int] | None = None,
+    name: str = "own",
+) -> Dataset:
+    """Two torch datasets of (input, target) items, read into memory once."""
+    parts = _stacked(train, f"{name}.train"), _stacked(test, f"{name}.test")
+    return from_tensors(*parts, classes, keys, name)
+
+
+def _stacked(dataset: Any, where: str) -> tuple[Tensor, Tensor]:
+    """All items of a torch dataset."""
+    if isinstance(dataset, TensorDataset) and len(dataset.tensors) == 2:
+        return dataset.tensors[0], dataset.tensors[1]
+    if not hasattr(dataset, "__len__"):
+        raise DataError(f"{where}: the dataset must have a length. Got {type(dataset).__name__}.")
+    inputs, targets = [], []
+    for number in range(len(dataset)):
+        item = dataset[number]
+        if not isinstance(item, tuple | list) or len(item) != 2:
+            raise DataError(
+                f"{where}: item {number} must be (input, target). Got {type(item).__name__}."
+            )
+        if not isinstance(item[0], Tensor | np.ndarray):
+            got = type(item[0]).__name__
+            raise DataError(
+                f"{where}: the input of item {number} must be a tensor. Got {got}. "
+                "Give the dataset a transform that makes tensors, such as ToTensor()."
+            )
+        inputs.append(torch.as_tensor(item[0]))
+        targets.append(int(item[1]))
+        if inputs[-1].shape != inputs[0].shape:
+            got = f"{list(inputs[-1].shape)} at item {number}, {list(inputs[0].shape)} before"
+            raise DataError(f"{where}: all inputs must have one shape. Got {got}.")
+    if not inputs:
+        raise DataError(f"{where}: there must be at least one example. Got none.")
+    return torch.stack(inputs), torch.tensor(targets)
+
+
+def _examples(part: Pair, where: str) -> Examples:
+    """One part, checked."""
+    if not isinstance(part, tuple | list) or len(part) != 2:
+        raise DataError(f"{where}: must be (inputs, targets). Got {type(part).__name__}.")
+    inputs, targets = (_tensor(value, where) for value in part)
+    if targets.dim() != 1 or inputs.dim() < 2 or len(inputs) != len(targets) or not len(targets):
+        got = f"inputs {list(inputs.shape)} and targets {list(targets.shape)}"
+        raise DataError(f"{where}: inputs [N, ...] and targets [N] must go together. Got {got}.")
+    if targets.is_floating_point() or targets.dtype == torch.bool or int(targets.min()) < 0:
+        got = f"{targets.dtype}, smallest {targets.min().item()}"
+        raise DataError(f"{where}: targets must be whole numbers from 0. Got {got}.")
+    return Examples(_checked(inputs, where), targets.long())
+
+
+def _checked(inputs: Tensor, where: str) -> Tensor:
+    """Inputs in a form models take."""
+    if inputs.is_floating_point():
+        if not bool(torch.isfinite(inputs).all()):
+            raise DataError(f"{where}: inputs must be finite. Got NaN or infinity.")
+        return inputs.to(torch.get_default_dtype())
+    if inputs.dtype == torch.uint8:
+        if inputs.dim() != 4:
+            got = f"shape {list(inputs.shape)}"
+            raise DataError(
+                f"{where}: uint8 inputs are images and must be [N, C, H, W]. Got {got}."
+            )
+        return inputs
+    if inputs.dtype == torch.bool or inputs.is_complex() or int(inputs.min()) < 0:
+        got = f"{inputs.dtype}"
+        raise DataError(f"{where}: inputs must be uint8, floats or tokens from 0. Got {got}.")
+    return inputs.long()
+
+
+def _tensor(value: Any, where: str) -> Tensor:
+    try:
+        return torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        got = type(value).__name__
+        raise DataError(f"{where}: must be tensors or arrays. Got {got} ({error}).") from error
+
+
+def _owners(keys: Sequence[int], count: int, name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
+    owners = np.asarray(keys)
+    if owners.shape != (count,) or owners.dtype.kind not in "iu":
+        got = f"{owners.dtype} of shape {list(owners.shape)}"
+        raise DataError(
+            f"{name}: keys must be one whole number per training example ({count}). Got {got}."
+        )
+    return owners.astype(np.int64)

@@ -1,0 +1,164 @@
+"""What every engine shares: the clients' data and memories, and the shape of a round."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedtide.core.errors import TrainingError
+from fedtide.core.task import Task
+from fedtide.core.trees import repeated
+from fedtide.core.types import Batch, Buffers, Examples, Ids, Model, Nothing, Training, Walk
+from fedtide.data.batches import ClientData, Picks
+from fedtide.engines.client import AnyAlgorithm, Lesson, Report, Row
+from fedtide.engines.memory import Memory
+from fedtide.engines.rules import Rule
+
+EVALUATION_BLOCK = (
+    1024  # examples per forward pass; fixed, so that sums do not depend on the machine
+)
+
+BufferPolicy = Literal["average", "local", "frozen"]
+
+In = TypeVar("In")
+Out = TypeVar("Out")
+
+
+class Traits(NamedTuple):
+    """What a trial step showed about a model."""
+
+    is_random: bool  # it draws random numbers while training (dropout)
+    vmap_error: str  # why it cannot be vectorised; empty if it can
+
+
+class Result(NamedTuple):
+    """What comes back from a cohort: every tensor stacked, [U, ...]."""
+
+    up: Any
+    buffers: Buffers
+    training: Training
+    walk: Walk
+
+
+class Errand(NamedTuple):
+    """One round's work for a cohort, on its way to the clients."""
+
+    ids: Ids
+    rows: Row  # stacked
+    picks: Picks
+    walk: Walk  # [U] each
+    address: tuple[str | int, ...]  # of the round's random numbers
+
+
+@dataclass(eq=False)
+class Engine(ABC):
+    """Runs the local rounds of a cohort. Memories stay with the engine as they stay with real clients."""
+
+    task: Task
+    data: ClientData
+    traits: Traits
+    buffers: BufferPolicy = "average"
+    workers: int = 1  # threads across clients; results do not depend on it
+    chunk: int = 0  # clients stacked at once; 0 chooses by memory
+    why: str = ""  # why this engine was chosen
+
+    def __post_init__(self) -> None:
+        self.memory = Memory()
+        self._pool = ThreadPoolExecutor(
+            self.workers, initializer=torch.set_num_threads, initargs=(1,)
+        )
+
+    def run(
+        self,
+        algorithm: AnyAlgorithm,
+        rule: Rule,
+        lr: float,
+        down: Any,
+        buffers: Buffers,
+        ids: Ids,
+        steps: NDArray[np.int64],
+        t: int,
+        purpose: str = "batch",
+    ) -> Result:
+        """One round of these clients, from `down`: `steps[u]` local steps each, at least one."""
+        lesson = Lesson(self.task, algorithm, rule, lr, down, buffers)
+        started, local = rule.start(down.x), self.buffers == "local"
+        fresh = Row(
+            algorithm.memory(down), started if rule.carried else Nothing(), buffers if local else {}
+        )
+        rows: Row = self.memory.take(ids, fresh)
+        if not rule.carried:
+            rows = rows._replace(rule=repeated(started, len(ids)))
+        made = torch.as_tensor(steps).to(down.x)
+        walk = Walk(made, torch.full_like(made, lr), rule.weight(made))
+        picks = self.data.picks(t, ids, steps, purpose)
+        with torch.no_grad():
+            done = self.cohort(lesson, Errand(ids, rows, picks, walk, (purpose, t)))
+        check_loss(done.training.loss, t, ids, lr)
+        kept = Row(
+            done.row.mine,
+            done.row.rule if rule.carried else Nothing(),
+            done.buffers if local else {},
+        )
+        self.memory.put(ids, kept)
+        return Result(done.up, done.buffers, done.training, walk)
+
+    @abstractmethod
+    def cohort(self, lesson: Lesson, errand: Errand) -> Report:
+        """The reports of a cohort, stacked in the order of its ids."""
+
+    def evaluate(self, model: Model, examples: Examples, index: Tensor) -> tuple[float, float]:
+        """Accuracy and mean loss on the examples at `index`."""
+
+        def block(part: Tensor) -> tuple[float, float]:
+            inputs, targets = examples.take(part)
+            with torch.no_grad():
+                logits = self.task.view(model.x, model.buffers, inputs).logits
+            right = (logits.argmax(-1) == targets).sum()
+            return float(right), float(self.task.loss(logits, targets).sum())
+
+        right, loss = zip(*self.across(block, torch.split(index, EVALUATION_BLOCK)), strict=True)
+        return sum(right) / len(index), sum(loss) / len(index)
+
+    def across(self, work: Callable[[In], Out], parts: Iterable[In]) -> list[Out]:
+        """`work` on every part, over the engine's threads, results in order."""
+        return list(self._pool.map(work, parts)) if self.workers > 1 else [work(p) for p in parts]
+
+    def batch(self, index: NDArray[np.int64], mask: NDArray[np.bool_]) -> Batch:
+        """The examples at `index`, ready for a step."""
+        examples = self.data.examples
+        device = examples.targets.device
+        inputs, targets = examples.take(torch.from_numpy(index).to(device))
+        return Batch(inputs, targets, torch.from_numpy(mask).to(device, torch.get_default_dtype()))
+
+    def close(self) -> None:
+        self._pool.shutdown()
+
+
+def check_loss(loss: Tensor, t: int, ids: Ids, lr: float) -> None:
+    """Stop where a client's loss is no longer a number."""
+    broken = ~torch.isfinite(loss)
+    if broken.any():
+        client = ids[int(broken.nonzero()[0])]
+        raise TrainingError(
+            f"round {t}, client {client}: the training loss must be a number. "
+            f"Got {float(loss[broken][0])} with a learning rate of {lr:g}. "
+            "Try a smaller train.lr, or clip gradients with train.optimiser.clip."
+        )
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Give dropout its own numbers and leave the global generator as it was."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        yield

@@ -1,0 +1,115 @@
+"""What one client does in a round; every engine runs these functions."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.func import grad
+
+from fedtide.algorithms.base import Algorithm
+from fedtide.core.task import Task
+from fedtide.core.types import Batch, Buffers, Outputs, Training, Vector, Walk
+from fedtide.engines.rules import Rule
+
+AnyAlgorithm = Algorithm[Any, Any, Any, Any]
+Objective = Callable[[Vector], tuple[Tensor, Any]]  # the loss, and what else came of it
+Gradient = Callable[[Objective, Vector], tuple[Vector, Any]]
+
+
+class Lesson(NamedTuple):
+    """What all clients of a round are given."""
+
+    task: Task
+    algorithm: AnyAlgorithm
+    rule: Rule
+    lr: float
+    down: Any
+    buffers: Buffers
+
+
+class State(NamedTuple):
+    """Where a client stands between two local steps."""
+
+    y: Vector
+    rule: Any  # state of the local optimiser
+    buffers: Buffers
+    tally: Tensor  # [3]: summed loss, correct answers, examples seen
+
+
+class Row(NamedTuple):
+    """What a client keeps between rounds."""
+
+    mine: Any  # the algorithm's memory
+    rule: Any  # the optimiser's state, if it is carried
+    buffers: Buffers  # its own buffers, if they stay local
+
+
+class Report(NamedTuple):
+    """What comes of a client's round."""
+
+    up: Any
+    row: Row
+    buffers: Buffers
+    training: Training
+
+
+def by_backward(objective: Objective, y: Vector) -> tuple[Vector, Any]:
+    """The gradient by plain autograd: fastest for one client at a time."""
+    y = y.detach().requires_grad_()
+    with torch.enable_grad():
+        loss, rest = objective(y)
+    return torch.autograd.grad(loss, y)[0], rest
+
+
+def by_transform(objective: Objective, y: Vector) -> tuple[Vector, Any]:
+    """The gradient as a function transform: it can be vmapped over clients."""
+    gradient, rest = grad(objective, has_aux=True)(y)
+    return gradient, rest
+
+
+def begin(lesson: Lesson, row: Row) -> State:
+    """A client at the start of its round."""
+    x = lesson.down.x
+    return State(x, row.rule, row.buffers or lesson.buffers, x.new_zeros(3))
+
+
+def local_step(
+    gradient: Gradient, lesson: Lesson, state: State, batch: Batch, mine: Any, k: int
+) -> State:
+    """One mini-batch."""
+    task, algorithm, down = lesson.task, lesson.algorithm, lesson.down
+
+    def look(x: Vector) -> Outputs:
+        return task.view(x, lesson.buffers, batch.inputs)
+
+    def objective(y: Vector) -> tuple[Tensor, Any]:
+        out, buffers = task.train(y, state.buffers, batch.inputs)
+        each = task.loss(out.logits, batch.targets)
+        right = (out.logits.argmax(-1) == batch.targets).to(batch.mask.dtype)
+        seen = torch.stack([(part * batch.mask).sum() for part in (each, right)])
+        each = each + algorithm.penalty(y, out, look, down, mine)
+        count = batch.mask.sum()
+        tally = state.tally + torch.cat([seen, count[None]]).detach()
+        return (each * batch.mask).sum() / count.clamp(min=1), (tally, buffers)
+
+    direction, (tally, buffers) = gradient(objective, state.y)
+    direction = algorithm.direction(direction, state.y, k, down, mine)
+    y, rule = lesson.rule.step(state.y, direction, state.rule, lesson.lr)
+    return State(y, rule, buffers, tally)
+
+
+def conclude(lesson: Lesson, state: State, mine: Any, walk: Walk) -> Report:
+    """A client after its last step."""
+    up, mine = lesson.algorithm.report(state.y, walk, lesson.down, mine)
+    loss, right, count = state.tally.unbind()
+    training = Training(loss / count, right / count)
+    return Report(up, Row(mine, state.rule, state.buffers), state.buffers, training)
+
+
+def client_round(lesson: Lesson, row: Row, batches: Iterable[Batch], walk: Walk) -> Report:
+    """A whole round of one client: this is what every engine means."""
+    state = begin(lesson, row)
+    for k, batch in enumerate(batches):
+        state = local_step(by_backward, lesson, state, batch, row.mine, k)
+    return conclude(lesson, state, row.mine, walk)

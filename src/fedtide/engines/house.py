@@ -1,0 +1,85 @@
+"""The clients, their data and the engine of one run, put together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fedtide.core.trees import size_bytes, tree_map
+from fedtide.core.types import Cohort, Dataset, Ids, Model, Session, Walk, Work
+from fedtide.data.batches import ClientData
+from fedtide.data.holdings import distribute
+from fedtide.data.source import Data
+from fedtide.engines.base import Engine
+from fedtide.engines.choose import EngineChoice
+from fedtide.engines.client import AnyAlgorithm
+from fedtide.engines.train import Train
+from fedtide.population.sessions import Population
+
+
+@dataclass(eq=False)
+class House:
+    """Answers the questions of a round that need data, model and session together."""
+
+    dataset: Dataset
+    engine: Engine
+    train: Train
+
+    @classmethod
+    def furnish(
+        cls, data: Data, population: Population, train: Train, choice: EngineChoice, seed: int
+    ) -> House:
+        """Load the data, split it over the clients, build the model and choose the engine."""
+        device = choice.place()
+        dataset = data.load()
+        holdings = distribute(dataset, data.partition, population.groups(dataset.classes), seed)
+        dataset = dataset.to(device)
+        task = train.task(dataset, seed, device)
+        clients = ClientData(dataset.train, holdings, train, seed)
+        return cls(dataset, choice.build(task, clients, train.buffers), train)
+
+    @property
+    def initial(self) -> Model:
+        """The untrained model."""
+        return self.engine.task.initial
+
+    def enter(self, session: Session, bytes_down: int, bytes_up: int) -> None:
+        """A session begins: note what a client receives and sends, and what its labels are tested on."""
+        self.population, self.bytes_down, self.bytes_up = len(session.clients), bytes_down, bytes_up
+        holdings, dataset = self.engine.data.holdings, self.dataset
+        held = torch.from_numpy(holdings.held(session.first, session.clients))
+        present = torch.zeros(dataset.classes, dtype=torch.bool)
+        present[dataset.train.targets[held.to(dataset.train.targets.device)].cpu()] = True
+        self.test = present.to(dataset.test.targets.device)[dataset.test.targets].nonzero()[:, 0]
+
+    def work(self, t: int, ids: Ids) -> Work:
+        """What round t asks of these clients."""
+        data = self.engine.data
+        return Work(
+            steps=data.steps(t, ids),
+            examples=data.holdings.sizes(t, ids),
+            batch_size=self.train.batch_size,
+            bytes_down=self.bytes_down,
+            bytes_up=self.bytes_up,
+            parameters=self.initial.x.numel(),
+        )
+
+    def cohort(self, t: int, ids: Ids, walk: Walk) -> Cohort:
+        """The clients whose uploads are aggregated."""
+        sizes = self.engine.data.holdings.sizes(t, ids)
+        share = torch.from_numpy(sizes / sizes.sum()).to(self.initial.x)
+        return Cohort(torch.from_numpy(ids).to(share.device), share, walk, self.population, t)
+
+    def evaluate(self, model: Model) -> tuple[float, float]:
+        """Accuracy and loss on the test examples whose labels somebody in the session holds."""
+        return self.engine.evaluate(model, self.dataset.test, self.test)
+
+
+def traffic(algorithm: AnyAlgorithm, down: Any, buffers: Any) -> tuple[int, int]:
+    """Bytes that one client receives and sends per round, from shapes alone."""
+    shapes = tree_map(lambda leaf: leaf.to("meta"), down)
+    one = torch.ones((), device="meta")
+    up, _ = algorithm.report(shapes.x, Walk(one, one, one), shapes, algorithm.memory(shapes))
+    return size_bytes(down) + size_bytes(buffers), size_bytes(up) + size_bytes(buffers)

@@ -1,0 +1,65 @@
+"""What clients remember between rounds: rows only for clients that took part."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedtide.core.trees import leaves, rows, tree_map
+from fedtide.core.types import Ids
+
+
+class Memory:
+    """A growing table, one row per client seen; client ids and table rows meet only here."""
+
+    def __init__(self) -> None:
+        self._slots: dict[int, int] = {}
+        self._table: Any = None  # a tree of [capacity, ...]
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def __contains__(self, client: int) -> bool:
+        return client in self._slots
+
+    def take(self, ids: Ids, fresh: Any) -> Any:
+        """The rows of these clients, stacked; a client seen for the first time gets `fresh`."""
+        slots = [self._slots.get(client, -1) for client in ids.tolist()]
+        if self._table is None or max(slots) < 0:
+            return tree_map(lambda leaf: leaf.expand(len(ids), *leaf.shape), fresh)
+        index = torch.tensor(slots)
+        unseen = index < 0
+        taken = rows(self._table, index.clamp(min=0))
+        return tree_map(lambda new, old: _filled(old, new, unseen), fresh, taken)
+
+    def put(self, ids: Ids, stacked: Any) -> None:
+        """Keep these rows."""
+        if not any(True for _ in leaves(stacked)):
+            return
+        for client in ids.tolist():
+            self._slots.setdefault(client, len(self._slots))
+        self._reserve(len(self._slots), stacked)
+        index = torch.tensor([self._slots[client] for client in ids.tolist()])
+        tree_map(
+            lambda table, new: table.index_copy_(0, index.to(new.device), new), self._table, stacked
+        )
+
+    def clear(self) -> None:
+        """Forget everybody."""
+        self._slots, self._table = {}, None
+
+    def _reserve(self, count: int, like: Any) -> None:
+        if self._table is None:
+            self._table = tree_map(lambda leaf: leaf.new_empty(count, *leaf.shape[1:]), like)
+        capacity = len(next(leaves(self._table)))
+        if count > capacity:
+            extra = max(count - capacity, capacity // 2)
+            self._table = tree_map(
+                lambda leaf: torch.cat([leaf, leaf.new_empty(extra, *leaf.shape[1:])]), self._table
+            )
+
+
+def _filled(taken: Tensor, fresh: Tensor, unseen: Tensor) -> Tensor:
+    """Rows of the table, with the fresh row where there is none yet."""
+    taken[unseen.to(taken.device)] = fresh.to(taken.dtype)
+    return taken

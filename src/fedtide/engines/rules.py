@@ -1,0 +1,111 @@
+"""Local optimisers as pure steps: the same arithmetic as torch.optim, on one flat vector."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedtide.core.errors import require
+from fedtide.core.types import Nothing, Vector
+
+
+class Velocity(NamedTuple):
+    """State of SGD with momentum."""
+
+    v: Vector
+
+
+class Moments(NamedTuple):
+    """State of Adam."""
+
+    m: Vector
+    v: Vector
+    made: Tensor  # steps so far
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule(ABC):
+    """A local optimiser; `carried` keeps its state from one round of a client to its next."""
+
+    decay: float = 0.0  # weight decay, added to the gradient
+    clip: float = 0.0  # largest norm of the gradient; 0 does not clip
+    carried: bool = False
+
+    def __post_init__(self) -> None:
+        require(self.decay >= 0, "train.optimiser.decay", "zero or positive", self.decay)
+        require(self.clip >= 0, "train.optimiser.clip", "zero or positive", self.clip)
+
+    def start(self, y: Vector) -> Any:
+        """The optimiser's state before its first step."""
+        return Nothing()
+
+    @abstractmethod
+    def step(self, y: Vector, direction: Vector, state: Any, lr: float) -> tuple[Vector, Any]:
+        """One local step: the next model and the next state."""
+
+    def weight(self, steps: Tensor) -> Tensor:
+        """FedNova's ||a||_1: how often gradients count in the sum of all steps."""
+        return steps
+
+    def bounded(self, y: Vector, direction: Vector) -> Vector:
+        """The direction after clipping, with weight decay added."""
+        if self.clip:
+            direction = direction * (self.clip / (direction.norm() + 1e-6)).clamp(max=1)
+        return direction + self.decay * y if self.decay else direction
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sgd(Rule):
+    """Stochastic gradient descent, with heavy-ball momentum if asked."""
+
+    momentum: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(0 <= self.momentum < 1, "train.optimiser.momentum", "in [0, 1)", self.momentum)
+
+    def start(self, y: Vector) -> Velocity | Nothing:
+        return Velocity(torch.zeros_like(y)) if self.momentum else Nothing()
+
+    def step(self, y: Vector, direction: Vector, state: Any, lr: float) -> tuple[Vector, Any]:
+        direction = self.bounded(y, direction)
+        if self.momentum:
+            direction = self.momentum * state.v + direction
+            state = Velocity(direction)
+        return y - lr * direction, state
+
+    def weight(self, steps: Tensor) -> Tensor:
+        rho = self.momentum  # the sum over j = 1..K of (1 - rho^j) / (1 - rho)
+        return (steps - rho * (1 - rho**steps) / (1 - rho)) / (1 - rho)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adam(Rule):
+    """Adam with bias correction."""
+
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(0 <= self.beta1 < 1, "train.optimiser.beta1", "in [0, 1)", self.beta1)
+        require(0 <= self.beta2 < 1, "train.optimiser.beta2", "in [0, 1)", self.beta2)
+        require(self.epsilon > 0, "train.optimiser.epsilon", "positive", self.epsilon)
+
+    def start(self, y: Vector) -> Moments:
+        return Moments(torch.zeros_like(y), torch.zeros_like(y), y.new_zeros(()))
+
+    def step(self, y: Vector, direction: Vector, state: Any, lr: float) -> tuple[Vector, Any]:
+        direction = self.bounded(y, direction)
+        made = state.made + 1
+        m = self.beta1 * state.m + (1 - self.beta1) * direction
+        v = self.beta2 * state.v + (1 - self.beta2) * direction.square()
+        size = lr / (1 - self.beta1**made)
+        spread = (v / (1 - self.beta2**made)).sqrt() + self.epsilon
+        return y - size * m / spread, Moments(m, v, made)
+
+
+RULES: dict[str, type[Rule]] = {"sgd": Sgd, "adam": Adam}

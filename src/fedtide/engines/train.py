@@ -1,0 +1,63 @@
+"""The [train] section of a study: what a client does in a round."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from fedtide.core.errors import ConfigError, require
+from fedtide.core.mix import mixed_buffers
+from fedtide.core.rng import torch_seed
+from fedtide.core.task import Loss, Task, cross_entropy
+from fedtide.core.types import Buffers, Dataset
+from fedtide.data.batches import Batching
+from fedtide.engines.base import BufferPolicy
+from fedtide.engines.rules import Rule, Sgd
+from fedtide.engines.schedules import Constant, Schedule
+from fedtide.models.base import ModelSpec
+from fedtide.models.dense import Linear
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train(Batching):
+    """`model` is a known kind or, from Python, an `nn.Module` of your own."""
+
+    model: ModelSpec | nn.Module = field(default_factory=Linear)
+    lr: float = 0.1
+    optimiser: Rule = field(default_factory=Sgd)
+    schedule: Schedule = field(default_factory=Constant)
+    buffers: BufferPolicy = "average"  # of BatchNorm, after a round
+    memories: Literal["reset", "keep"] = "reset"  # of clients, when a session begins
+    loss: Loss = cross_entropy
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(math.isfinite(self.lr) and self.lr > 0, "train.lr", "a positive number", self.lr)
+
+    def rate(self, t: int, rounds: int) -> float:
+        """The learning rate in round t of a session."""
+        return self.lr * self.schedule.factor(t, rounds)
+
+    def next_buffers(self, old: Buffers, new: Buffers, share: Tensor) -> Buffers:
+        """The global model's buffers after a round, from its old ones and the clients' stacked ones."""
+        return old if self.buffers == "frozen" else mixed_buffers(new, share)
+
+    def task(self, dataset: Dataset, seed: int, device: torch.device) -> Task:
+        """The model as a task for this dataset, freshly initialised."""
+        module = self.model
+        if isinstance(module, ModelSpec):
+            with torch.random.fork_rng():
+                torch.manual_seed(torch_seed(seed, "model"))
+                module = module.build(dataset.shape, dataset.classes, dataset.vocabulary)
+        task = Task(module.to(device), self.loss)
+        inputs, _ = dataset.train.take(torch.arange(min(2, len(dataset.train)), device=device))
+        logits = task.view(*task.initial, inputs).logits
+        if logits.dim() != 2 or logits.shape[1] < dataset.classes:
+            raise ConfigError(
+                f"train.model must have an output for each of the {dataset.classes} labels of "
+                f"{dataset.name!r}. Got outputs of shape {tuple(logits.shape[1:])} from {task.name}. "
+                "Give the model more outputs or choose another one."
+            )
+        return task

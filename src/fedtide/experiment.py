@@ -1,0 +1,167 @@
+"""One run: the only module that knows every room. Its loop is the system model of the papers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from fedtide.algorithms.base import Context
+from fedtide.algorithms.fedavg import FedAvg
+from fedtide.core.errors import require
+from fedtide.core.types import Model, Round, Session
+from fedtide.data.source import Data
+from fedtide.engines.choose import EngineChoice
+from fedtide.engines.client import AnyAlgorithm
+from fedtide.engines.house import House, traffic
+from fedtide.engines.train import Train
+from fedtide.network.plan import IdealNetwork, Network
+from fedtide.population.participation import Full, Participation
+from fedtide.population.sessions import Fixed, Population
+from fedtide.record.clock import Clock
+from fedtide.record.journal import Journal, Line, described
+from fedtide.record.metrics import Metric, metrics
+from fedtide.record.probes import PROBES, Finished
+from fedtide.starts.archive import Archive, Past
+from fedtide.starts.base import Beginning, Start
+from fedtide.starts.previous import Previous
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """When the global model is tested (after the last round always), and what else is noted."""
+
+    every: int = 1
+    probes: tuple[str, ...] = ()
+
+    def due(self, t: int, length: int) -> bool:
+        """Is the model tested after round t?"""
+        return (t + 1) % self.every == 0 or t + 1 == length
+
+    def __post_init__(self) -> None:
+        require(self.every >= 1, "evaluation.every", "at least 1", self.every)
+        for probe in self.probes:
+            require(probe in PROBES, "evaluation.probes", f"some of {sorted(PROBES)}", probe)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """Everything that defines a run; its fields are the sections of a study file."""
+
+    data: Data = field(default_factory=Data)
+    population: Population = field(default_factory=Fixed)
+    participation: Participation = field(default_factory=Full)
+    network: Network = field(default_factory=IdealNetwork)
+    algorithm: AnyAlgorithm = field(default_factory=FedAvg)
+    train: Train = field(default_factory=lambda: Train(epochs=1))
+    start: Start = field(default_factory=Previous)
+    engine: EngineChoice = field(default_factory=EngineChoice)
+    evaluation: Evaluation = field(default_factory=Evaluation)
+    seed: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class History:
+    """What came of a run: the journal's lines and the final model."""
+
+    experiment: Experiment
+    rounds: list[Line]
+    model: Model
+    engine: str  # which engine ran, and why
+
+    def metrics(self, transition_rounds: int = 10) -> dict[str, Metric]:
+        """Accuracy, accuracy after transitions, time: see `fedtide.record.metrics`."""
+        return metrics(self.rounds, transition_rounds)
+
+
+def run(
+    experiment: Experiment,
+    journal: Journal | None = None,
+    watch: Callable[[Line], None] = lambda line: None,
+) -> History:
+    """Run an experiment; `watch` sees every line of the journal as it is written."""
+    e, algorithm, journal = experiment, experiment.algorithm, journal or Journal()
+    who, archive = e.participation.start(), Archive()
+    with one_thread(), furnished(e) as house:
+        model = house.initial
+        for t in range(e.population.length):
+            clock = Clock()
+            facts: Mapping[str, Any] = {}
+            session = e.population.at(t)  # who exists
+            if t == session.first:  # someone came or went
+                archive = (*archive, Past(session.number - 1, model)) if t else archive
+                server, model, facts = begin(e, house, session, archive)
+            clock.lap("session")
+
+            ids = e.participation.draw(who, t, session, e.seed)  # who takes part
+            work = house.work(t, ids)
+            plan = e.network.plan(t, ids, work, e.seed)  # what each can afford, what it costs
+            ids, steps = ids[plan.able], plan.steps[plan.able]
+            lr = e.train.rate(t - session.first, session.rounds)
+            clock.lap("select")
+
+            line = described(t, session, ids, plan, work, lr)
+            if len(ids):  # without a cohort the model stays as it is
+                down = algorithm.broadcast(server)
+                result = house.engine.run(
+                    algorithm, e.train.optimiser, lr, down, model.buffers, ids, steps, t
+                )
+                clock.lap("train")
+                cohort = house.cohort(t, ids, result.walk)
+                server = algorithm.aggregate(server, result.up, cohort)
+                buffers = e.train.next_buffers(model.buffers, result.buffers, cohort.share)
+                before, model = model, Model(server.x, buffers)
+                line |= {
+                    "train_accuracy": float(result.training.accuracy.mean()),
+                    "train_loss": float(result.training.loss.mean()),
+                }
+                done = Finished(t, session, before, model, result.up, cohort, plan)
+                line |= {
+                    k: v for name in e.evaluation.probes for k, v in PROBES[name](done).items()
+                }
+            clock.lap("aggregate")
+
+            if e.evaluation.due(t, e.population.length):
+                line["accuracy"], line["loss"] = house.evaluate(model)
+            clock.lap("evaluate")
+            journal.append(line | {**facts, "seconds": clock.seconds})  # what is kept
+            watch(journal.lines[-1])
+            who = e.participation.observe(who, Round(t, ids, journal.lines[-1]))
+        return History(e, journal.lines, model, house.engine.why)
+
+
+def begin(
+    e: Experiment, house: House, session: Session, archive: Archive
+) -> tuple[Any, Model, Mapping[str, Any]]:
+    """A session's first server state and model, and facts about them for the journal."""
+    e.participation.check(session)
+    if e.train.memories == "reset":
+        house.engine.memory.clear()
+    model, facts = e.start.begin(Beginning(session, house.initial, archive))
+    server = e.algorithm.init(model.x, Context(house.engine.task.layout, len(session.clients)))
+    house.enter(session, *traffic(e.algorithm, e.algorithm.broadcast(server), model.buffers))
+    return server, model, facts
+
+
+@contextmanager
+def furnished(e: Experiment) -> Iterator[House]:
+    """The house of this experiment, closed at the end."""
+    house = House.furnish(e.data, e.population, e.train, e.engine, e.seed)
+    try:
+        yield house
+    finally:
+        house.engine.close()
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """One thread per operator: engines use threads across clients, which leaves every bit in place."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

@@ -1,0 +1,129 @@
+"""What every model is made of: a specification that a study file can write down, and two halves.
+
+`embed` turns inputs into the features that MOON compares, `head` turns features into logits. A
+user's own module needs nothing more than these two names.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from fedtide.core.errors import require
+
+Shape = tuple[int, ...]  # of one input, without the batch
+
+_OTHER_MODEL = "Choose a model for such data; linear and mlp take numbers of any shape."
+
+
+class EmbedHead(nn.Module):
+    """A model in two halves: `head(embed(inputs))`."""
+
+    def __init__(self, embed: nn.Module, head: nn.Module) -> None:
+        super().__init__()
+        self.embed = embed
+        self.head = head
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.embed(inputs))
+        return logits
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSpec(ABC):
+    """The settings of one kind of model."""
+
+    @abstractmethod
+    def build(self, shape: Shape, classes: int, vocabulary: int = 0) -> nn.Module:
+        """A fresh model for inputs of this shape; its weights come from torch's generator."""
+
+
+def check_numbers(kind: str, vocabulary: int) -> None:
+    """Refuse tokens."""
+    require(
+        vocabulary == 0,
+        f"train.model {kind!r}",
+        "given numbers",
+        f"tokens of a vocabulary of {vocabulary}",
+        "Choose a model for text: char-lstm or fasttext.",
+    )
+
+
+def check_images(kind: str, shape: Shape, vocabulary: int, least: int) -> None:
+    """Refuse whatever is not an image [C, H, W] of at least `least` x `least`."""
+    check_numbers(kind, vocabulary)
+    require(
+        len(shape) == 3 and min(shape[1:]) >= least,
+        f"train.model {kind!r}",
+        f"given images [C, H, W] of at least {least} x {least}",
+        shape,
+        _OTHER_MODEL,
+    )
+
+
+def check_series(kind: str, shape: Shape, vocabulary: int, least: int) -> None:
+    """Refuse whatever is not a series [C, T] of at least `least` moments."""
+    check_numbers(kind, vocabulary)
+    require(
+        len(shape) == 2 and shape[1] >= least,
+        f"train.model {kind!r}",
+        f"given series [C, T] of at least {least} moments",
+        shape,
+        _OTHER_MODEL,
+    )
+
+
+def check_tokens(kind: str, shape: Shape, vocabulary: int) -> None:
+    """Refuse whatever is not a sequence of tokens [T]."""
+    require(
+        vocabulary > 0 and len(shape) == 1,
+        f"train.model {kind!r}",
+        "given tokens [T] of a known vocabulary",
+        f"shape {shape} with a vocabulary of {vocabulary}",
+        _OTHER_MODEL,
+    )
+
+
+def check_widths(setting: str, widths: int | tuple[int, ...]) -> None:
+    """Refuse layers without units, and no layers at all."""
+    if isinstance(widths, int):
+        require(widths > 0, f"train.model.{setting}", "positive", widths)
+    else:
+        holds = min(widths, default=0) > 0
+        require(holds, f"train.model.{setting}", "one or more positive numbers", widths)
+
+
+def check_dropout(setting: str, probability: float) -> None:
+    """Refuse what is not a probability, and one that leaves nothing."""
+    require(0 <= probability < 1, f"train.model.{setting}", "in [0, 1)", probability)
+
+
+def dropout(probability: float) -> nn.Module:
+    """Dropout, or nothing at all: under vmap even `nn.Dropout(0)` asks for random numbers."""
+    return nn.Dropout(probability) if probability else nn.Identity()
+
+
+def norm(kind: str, channels: int) -> nn.Module:
+    """A normalisation of images; GroupNorm has the 32 groups of Wu and He (2018)."""
+    if kind == "batch":
+        return nn.BatchNorm2d(channels)
+    return nn.GroupNorm(32, channels) if kind == "group" else nn.Identity()
+
+
+def prepare_convolutions(module: nn.Module) -> None:
+    """He et al.'s (2015) initialisation; with torch's own, deep stacks start out near zero."""
+    for part in module.modules():
+        if isinstance(part, nn.Conv2d):
+            nn.init.kaiming_normal_(part.weight, mode="fan_out", nonlinearity="relu")
+            if part.bias is not None:
+                nn.init.zeros_(part.bias)
+
+
+def width(body: nn.Module, shape: Shape) -> int:
+    """How many features `body` makes of one input, found by asking it."""
+    body.eval()  # neither statistics nor the random generator may move
+    with torch.no_grad():
+        features: Tensor = body(torch.zeros(1, *shape))
+    body.train()
+    return features.numel()

@@ -1,0 +1,1 @@
+"""What does a round cost, and what can each client afford?"""

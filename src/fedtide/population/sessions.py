@@ -1,0 +1,143 @@
+"""Arrivals and departures: which clients exist in which rounds."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedtide.core.errors import ConfigError, require
+from fedtide.core.types import Group, Session
+
+
+@dataclass(frozen=True, kw_only=True)
+class Population(ABC):
+    """A process of sessions."""
+
+    rounds: int = 10  # rounds per session
+
+    def __post_init__(self) -> None:
+        require(self.rounds >= 1, "population.rounds", "at least 1", self.rounds)
+
+    @property
+    @abstractmethod
+    def length(self) -> int:
+        """How many rounds there are in all."""
+
+    @abstractmethod
+    def groups(self, classes: int) -> list[Group]:
+        """The clients that ever exist, numbered group after group, and the labels their data come from."""
+
+    @abstractmethod
+    def at(self, t: int) -> Session:
+        """The session of round t."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fixed(Population):
+    """The same clients from the first round to the last: one session."""
+
+    clients: int = 100
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.clients >= 1, "population.clients", "at least 1", self.clients)
+
+    @property
+    def length(self) -> int:
+        return self.rounds
+
+    def groups(self, classes: int) -> list[Group]:
+        return [Group(self.clients)]
+
+    def at(self, t: int) -> Session:
+        return Session(0, np.arange(self.clients), 0, self.rounds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alternating(Population):
+    """Two groups of clients with different labels take turns.
+
+    The label sets are those of the DIMC paper (Chang et al., journal version, section VI): without
+    overlap the first half and the rest; with overlap o two sets of floor(L / (2 - o)) consecutive labels
+    that share floor(o) of them. Examples of a shared label belong to both groups.
+    """
+
+    clients: int = 100  # per group
+    sessions: int = 6
+    labels_overlap: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.clients >= 1, "population.clients", "at least 1 per group", self.clients)
+        require(self.sessions >= 1, "population.sessions", "at least 1", self.sessions)
+        require(
+            0 <= self.labels_overlap < 1,
+            "population.labels_overlap",
+            "a share in [0, 1)",
+            self.labels_overlap,
+        )
+
+    @property
+    def length(self) -> int:
+        return self.rounds * self.sessions
+
+    def groups(self, classes: int) -> list[Group]:
+        if classes < 2:
+            raise ConfigError(
+                f"population 'alternating' must have data with at least 2 labels. Got {classes}. "
+                "Use population.kind = 'fixed'."
+            )
+        size = int(classes / (2 - self.labels_overlap))
+        shared = int(size * self.labels_overlap)
+        first, second = range(classes // 2), range(classes // 2, classes)
+        if shared:
+            first, second = range(size), range(size - shared, 2 * size - shared)
+        return [Group(self.clients, tuple(first)), Group(self.clients, tuple(second))]
+
+    def at(self, t: int) -> Session:
+        index = t // self.rounds
+        begin = self.clients * (index % 2)
+        clients = np.arange(begin, begin + self.clients)
+        return Session(index, clients, index * self.rounds, self.rounds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pattern(Population):
+    """Named clients exist in each session, as in Tables 3 and 4 of the DIMC paper's conference version."""
+
+    clients: int = 10
+    sessions: tuple[tuple[int, ...], ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.clients >= 1, "population.clients", "at least 1", self.clients)
+        if not self.sessions:
+            raise ConfigError(
+                "population.sessions must list the clients of each session. Got an empty list. "
+                "Write for example sessions = [[0, 1, 2], [3, 4]]."
+            )
+        for number, members in enumerate(self.sessions):
+            where = f"population.sessions[{number}]"
+            require(len(members) > 0, where, "at least one client", list(members))
+            require(len(set(members)) == len(members), where, "without repetition", list(members))
+            known = all(0 <= client < self.clients for client in members)
+            require(known, where, f"clients from 0 to {self.clients - 1}", list(members))
+
+    @property
+    def length(self) -> int:
+        return self.rounds * len(self.sessions)
+
+    def groups(self, classes: int) -> list[Group]:
+        return [Group(self.clients)]
+
+    def at(self, t: int) -> Session:
+        index = t // self.rounds
+        clients = np.array(sorted(self.sessions[index]), dtype=np.int64)
+        return Session(index, clients, index * self.rounds, self.rounds)
+
+
+POPULATIONS: dict[str, type[Population]] = {
+    "fixed": Fixed,
+    "alternating": Alternating,
+    "pattern": Pattern,
+}

@@ -1,0 +1,59 @@
+"""The journal: one JSON line per round, and nothing else decides what a report shows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+from fedtide.core.types import Ids, Plan, Session, Work
+
+Line = dict[str, Any]
+
+
+class Journal:
+    """Keeps the rounds of a run in memory and, given a path, on disk as they happen."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.lines: list[Line] = []
+        self._file: TextIO | None = path.open("w", encoding="utf-8") if path else None
+
+    def append(self, line: Mapping[str, Any]) -> None:
+        self.lines.append(dict(line))
+        if self._file:
+            self._file.write(json.dumps(line, allow_nan=False) + "\n")
+            self._file.flush()
+
+    def close(self) -> None:
+        if self._file:
+            self._file.close()
+
+
+def described(t: int, session: Session, ids: Ids, plan: Plan, work: Work, lr: float) -> Line:
+    """The line of a round before it is trained and evaluated."""
+    return {
+        "t": t,
+        "session": session.number,
+        "round_in_session": t - session.first,
+        "population": len(session.clients),
+        "cohort": len(ids),
+        "absent": len(plan.steps) - len(ids),  # drawn, but could not take part
+        "clients": ids.tolist(),
+        "accuracy": None,
+        "loss": None,
+        "train_accuracy": None,
+        "train_loss": None,
+        "lr": lr,
+        "steps": int(plan.steps[plan.able].sum()),
+        "bytes_down": len(ids) * work.bytes_down,
+        "bytes_up": len(ids) * work.bytes_up,
+        "latency": float(plan.seconds.max(initial=0.0)),  # simulated seconds
+        "joules": float(plan.joules.sum()),
+    }
+
+
+def read(path: Path) -> list[Line]:
+    """The lines of a journal; a last line cut short by a crash is left out."""
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    return [json.loads(line) for line in lines if line.endswith("\n")]

@@ -1,0 +1,8 @@
+"""Where does a session's first model come from?"""
+
+from fedtide.starts.average import Average
+from fedtide.starts.base import Start
+from fedtide.starts.cold import Cold
+from fedtide.starts.previous import Previous
+
+STARTS: dict[str, type[Start]] = {"cold": Cold, "previous": Previous, "average": Average}
