@@ -12,6 +12,7 @@ import torch
 from fedtide.algorithms.base import Context
 from fedtide.algorithms.fedavg import FedAvg
 from fedtide.core.errors import require
+from fedtide.core.task import Layout
 from fedtide.core.types import Model, Round, Session
 from fedtide.data.source import Data
 from fedtide.engines.choose import EngineChoice
@@ -62,6 +63,9 @@ class Experiment:
     evaluation: Evaluation = field(default_factory=Evaluation)
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        self.participation.check(self.population.at(0))
+
 
 @dataclass(frozen=True, eq=False)
 class History:
@@ -70,6 +74,7 @@ class History:
     experiment: Experiment
     rounds: list[Line]
     model: Model
+    layout: Layout  # where each parameter lies in model.x
     engine: str  # which engine ran, and why
 
     def metrics(self, transition_rounds: int = 10) -> dict[str, Metric]:
@@ -130,7 +135,7 @@ def run(
             journal.append(line | {**facts, "seconds": clock.seconds})  # what is kept
             watch(journal.lines[-1])
             who = e.participation.observe(who, Round(t, ids, journal.lines[-1]))
-        return History(e, journal.lines, model, house.engine.why)
+        return History(e, journal.lines, model, house.engine.task.layout, house.engine.why)
 
 
 def begin(

@@ -57,7 +57,9 @@ def test_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_grey_images_become_colour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     points_to(monkeypatch, "cifar10", Hub(write_pictures(tmp_path / "pictures")))
-    assert load("cifar10").test.inputs[0, :, 0, 0].tolist() == [77, 77, 77]
+    pixels = load("cifar10").test.inputs[0]
+    assert pixels[:, 3, 1].tolist() == [77, 77, 77]
+    assert pixels[:, 1, 3].tolist() == [255, 255, 255]  # column 3, row 1
 
 
 def test_other_splits_and_columns_are_named(

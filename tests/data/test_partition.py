@@ -205,6 +205,16 @@ def test_labels_have_the_law_of_the_published_loop(kind, quotas, monkeypatch):
         assert abs(seen[end] - runs * chance) < 5 * spread + 3
 
 
+def test_labels_close_in_the_order_in_which_they_run_out():
+    """Client 0 wants 0, then 1; client 1 wants 1, then 2. Turns 0 0 1 1 1, room 1 2 2.
+
+    0 takes 0, finds it empty, takes 1; 1 takes the last 1, then 2 and 2.
+    """
+    shares = np.array([[0.0, -100.0, -200.0], [-200.0, 0.0, -100.0]])
+    turns, room = np.array([0, 0, 1, 1, 1]), np.array([1, 2, 2])
+    assert module._labels_drawn(turns, shares, room, generator()).tolist() == [0, 1, 1, 2, 2]
+
+
 def test_log_dirichlet_has_the_moments_of_a_dirichlet():
     alpha = np.array([0.05, 0.5, 2.0])
     draws = np.exp(module._log_dirichlet(alpha, 100_000, generator(5)))
@@ -223,7 +233,7 @@ def test_iid_of_one_client_is_everything():
 
 
 def test_sorted_cuts_the_sorted_labels():
-    """3 + 2 + 2 examples: 0 (at 1), 0 (at 4), 1 (at 3) | 1 (at 5), 2 (at 0) | 2 (at 6), 5 (at 2)."""
+    """3 + 2 + 2 examples: 0 (at 1), 0 (at 4), 1 (at 3) | 1 (at 5), 2 (at 0) | 2 (at 6), 5."""
     targets = np.array([2, 0, 5, 1, 0, 1, 2])
     owners = build("sorted").owners(targets, 3, generator())
     assert owners.tolist() == [1, 0, 2, 0, 0, 1, 2]
@@ -242,7 +252,7 @@ def test_shards_are_runs_of_the_sorted_labels():
 
 
 def test_half_cuts_each_label_in_consecutive_pieces():
-    """Labels 0, 1 for clients 0, 1; labels 2, 3, 4 for clients 2, 3, 4; each in consecutive runs."""
+    """Labels 0, 1 for clients 0, 1; labels 2, 3, 4 for clients 2, 3, 4; each in equal runs."""
     targets = np.array([0] * 3 + [1] * 2 + [2] * 4 + [3] * 3 + [4] * 3)
     owners = build("half").owners(targets, 5, generator())
     assert owners.tolist() == [0, 0, 1, 0, 1, 2, 2, 3, 4, 2, 3, 4, 2, 3, 4]
@@ -309,14 +319,14 @@ def test_proportional_cuts_by_hand(monkeypatch):
 
 
 def test_hetero_cuts_by_hand(monkeypatch):
-    """Label 0: .55, .25, .2 of 8 -> whole ends 4, 6, 8. Client 0 holds 12 / 3 and is closed.
+    """Label 0: .7, .2, .1 of 8 -> ends 5.6, 7.2, 8, cut to 5, 7, 8. Client 0 has 12 / 3: closed.
 
-    Label 1: .25, .2 of .45 of 4 -> ends 0, 2 (2.2 cut off), 4.
+    Label 1: .2, .1 of .3 of 4 -> ends 0, 2.67, 4, cut to 0, 2, 4.
     """
-    monkeypatch.setattr(module, "_log_dirichlet", lambda *_: np.log([[0.55, 0.25, 0.2]]))
+    monkeypatch.setattr(module, "_log_dirichlet", lambda *_: np.log([[0.7, 0.2, 0.1]]))
     targets = np.repeat([0, 1], [8, 4])
     owners = build("dirichlet-hetero", minimum=0).owners(targets, 3, generator())
-    assert table(owners, targets, 3, 2).tolist() == [[4, 0], [2, 2], [2, 2]]
+    assert table(owners, targets, 3, 2).tolist() == [[5, 0], [2, 2], [1, 2]]
 
 
 def test_the_poorest_are_topped_up_from_the_richest():

@@ -1,6 +1,8 @@
 """The [data] section of a study: which dataset, scaled how, split how."""
 
+import os
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Literal
 
 from fedtide.core.types import Dataset
@@ -18,5 +20,13 @@ class Data:
 
     def load(self) -> Dataset:
         """The dataset, whole in memory."""
-        dataset = self.name if isinstance(self.name, Dataset) else load(self.name)
+        dataset = self.name
+        if not isinstance(dataset, Dataset):
+            dataset = _loaded(dataset, os.environ.get("FEDTIDE_DATA", ""))
         return dataset if self.normalise == "unit" else normalised(dataset, self.normalise)
+
+
+@lru_cache(maxsize=2)
+def _loaded(name: str, place: str) -> Dataset:
+    """The runs of a study share their dataset; `place` is where FEDTIDE_DATA pointed."""
+    return load(name)

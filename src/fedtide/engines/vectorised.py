@@ -71,7 +71,8 @@ class Vectorised(Engine):
         x, inputs = lesson.down.x, self.data.examples.inputs
         batch: int = picks.places.shape[-1] * math.prod(inputs.shape[1:])
         each = 4 * (4 * x.numel() + batch)  # model, gradient, direction, optimiser; one batch
-        return max(1, CHUNK_BYTES.get(x.device.type, CHUNK_BYTES_ELSEWHERE) // each)
+        budget = CHUNK_BYTES.get(x.device.type, CHUNK_BYTES_ELSEWHERE)
+        return max(1, budget // int(each))
 
 
 def _stacked(lesson: Lesson, row: Row, count: int) -> State:

@@ -1,0 +1,165 @@
+"""The command `fedtide`."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from fedtide import __version__, config
+from fedtide.core.errors import ConfigError, DataError, FedTideError, OutputError, choices
+from fedtide.data.datasets import DATASETS, load, place
+from fedtide.record.folder import StudyFolder
+from fedtide.record.report import write_report
+from fedtide.study import run_study
+from fedtide.terminal import Live, results
+
+app = typer.Typer(
+    help="Federated learning for populations of clients that come and go.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+console = Console()
+ROOMS: dict[str, Mapping[str, Any]] = {
+    "algorithms": config.ALGORITHMS,
+    "datasets": DATASETS,
+    "models": config.MODELS,
+    "networks": config.NETWORKS,
+    "optimisers": config.RULES,
+    "participation": config.PARTICIPATION,
+    "partitions": config.PARTITIONS,
+    "populations": config.POPULATIONS,
+    "schedules": config.SCHEDULES,
+    "server-rules": config.SERVER_RULES,
+    "starts": config.STARTS,
+}
+
+StudyFile = Annotated[Path, typer.Argument(help="A study file (TOML).", show_default=False)]
+Changes = Annotated[
+    list[str],
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, e.g. train.lr=0.1."),
+]
+Seeds = Annotated[list[int], typer.Option("--seed", help="Use these seeds instead of the study's.")]
+Out = Annotated[Path, typer.Option("--out", help="Folder for results.")]
+
+
+@app.command()
+def run(
+    study: StudyFile,
+    out: Out = Path("runs"),
+    changes: Changes = [],  # noqa: B006 (typer copies it)
+    seeds: Seeds = [],  # noqa: B006
+    jobs: Annotated[int, typer.Option(help="Runs in parallel; 0: one per core.", min=0)] = 0,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print results only.")] = False,
+) -> None:
+    """Run a study: every setting with every seed, then a table and a report."""
+    plan = config.load(study, changes, seeds)
+    with Live(plan, console, quiet) as live:
+        folder, summary = run_study(plan, out, jobs, live.watch)
+    console.print(results(plan, summary))
+    console.print(f"Report: {folder.path / 'report.html'}")
+    console.print(f"Numbers: {folder.path / 'summary.json'}")
+
+
+@app.command()
+def check(study: StudyFile, changes: Changes = [], seeds: Seeds = []) -> None:  # noqa: B006
+    """Validate a study file without running it."""
+    plan = config.load(study, changes, seeds)
+    rounds = sum(run_.experiment.population.length for run_ in plan.runs)
+    console.print(
+        f"{plan.name}: {len(plan.cells)} settings x {len(plan.seeds)} seeds, {rounds} rounds in all."
+    )
+    for cell in plan.cells:
+        console.print(f"  {cell.label}", markup=False, highlight=False)
+    for name in dict.fromkeys(cell.experiment.data.name for cell in plan.cells):
+        here = isinstance(name, str) and (place(name) is not None or not DATASETS[name].files)
+        console.print(
+            f"Data: {name} {'is here' if here else 'is not here: see fedtide data ' + str(name)}"
+        )
+
+
+@app.command("list")
+def list_(
+    room: Annotated[str, typer.Argument(help="What to list; nothing lists the rooms.")] = "",
+) -> None:
+    """List algorithms, datasets, models, partitions, participation, starts ..."""
+    if not room:
+        console.print("Say what to list: " + ", ".join(ROOMS))
+        return
+    if room not in ROOMS:
+        raise ConfigError(f"list: {room!r} is not known. {choices(room, ROOMS)}")
+    table = Table(box=None, pad_edge=False)
+    for column in ("kind", "what", "settings (default)"):
+        table.add_column(column, overflow="fold")
+    for kind, item in ROOMS[room].items():
+        table.add_row(kind, _sentence(item), _settings(item))
+    console.print(table)
+
+
+@app.command()
+def data(name: Annotated[str, typer.Argument(help="A dataset; nothing lists all.")] = "") -> None:
+    """Show which datasets are here, or load one and describe it."""
+    if name:
+        dataset = load(name)
+        console.print(
+            f"{name}: {len(dataset.train):,} training and {len(dataset.test):,} test examples, "
+            f"{dataset.classes} labels, inputs of shape {dataset.shape}."
+        )
+        return
+    table = Table(box=None, pad_edge=False)
+    for column in ("dataset", "here", "what", "licence"):
+        table.add_column(column, overflow="fold")
+    for kind, info in DATASETS.items():
+        here = "bundled" if not info.files else "yes" if place(kind) else "no"
+        table.add_row(kind, here, info.description, info.licence)
+    console.print(table)
+    console.print("Set FEDTIDE_DATA to the folder that holds one folder per dataset.")
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(help="A study's folder, e.g. runs/quickstart.")],
+) -> None:
+    """Write report.html anew from a study's journals."""
+    console.print(f"Report: {write_report(StudyFolder(folder))}")
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """Federated learning for populations of clients that come and go."""
+    if version:
+        console.print(__version__)
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command; an error on purpose is one sentence and exit code 2, or 1 if training broke down."""
+    try:
+        app()
+    except FedTideError as error:
+        Console(stderr=True).print(
+            f"fedtide: {error}", markup=False, highlight=False, soft_wrap=True
+        )
+        sys.exit(2 if isinstance(error, ConfigError | DataError | OutputError) else 1)
+
+
+def _sentence(item: Any) -> str:
+    """What a kind is, in a line."""
+    if hasattr(item, "description"):
+        return str(item.description)
+    return (inspect.getdoc(item) or "").split("\n\n")[0].replace("\n", " ")
+
+
+def _settings(item: Any) -> str:
+    if not isinstance(item, type):
+        return f"{item.classes} labels"
+    return ", ".join(f"{name} = {value}" for name, value in config.settings(item).items())

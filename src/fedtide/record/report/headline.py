@@ -1,0 +1,92 @@
+"""The answer of a study in a few sentences, computed from its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from fedtide.record.report.numbers import Results, Row, Spread
+
+NAMED = 3  # more settings than this are counted, not named
+
+
+class Said(NamedTuple):
+    """How a metric is spoken of."""
+
+    metric: str
+    where: str  # begins the sentence
+    verb: str
+    when: str
+
+
+def headline(results: Results) -> list[str]:
+    """The answer first; then what a reader must know to trust it."""
+    rows = [row for row in results.rows if row.final]
+    if not rows:
+        return ["No run has finished yet, so there is no answer."]
+    sentences = [sentence(results, rows, said) for said in _metrics(results, rows)]
+    if len(results.seeds) == 1:
+        sentences.append("One seed only: how much of this is chance is not known.")
+    return sentences
+
+
+def _metrics(results: Results, rows: Sequence[Row]) -> list[Said]:
+    if not all("transition_accuracy" in row.numbers for row in rows):
+        return [Said("accuracy", "", "reaches", "")]
+    rounds = results.transition_rounds
+    first = "first round" if rounds == 1 else f"first {rounds} rounds"
+    return [
+        Said("transition_accuracy", "After a change of clients, ", "holds", f" in the {first}"),
+        Said("accuracy", "At the end, ", "reaches", ""),
+    ]
+
+
+def sentence(results: Results, rows: Sequence[Row], said: Said) -> str:
+    """Which row is best by this metric, and by how much; or that some are level."""
+    ranked = sorted(rows, key=lambda row: -row.numbers[said.metric].mean)
+    best, *rest = ranked
+    value = best.numbers[said.metric]
+    if not rest:
+        name = "the model" if not best.settings else best.label
+        return _capital(f"{said.where}{name} {said.verb} {_percent(value)}{said.when}.")
+    level = [row for row in rest if is_level(value, row.numbers[said.metric])]
+    if level:
+        return _levelled(results, [best, *level], len(rows), said)
+    second = rest[0]
+    return _capital(
+        f"{said.where}{best.label} {said.verb} {_percent(value)}{said.when}; the next best, "
+        f"{results.short(second)}, {_percent(second.numbers[said.metric])}."
+    )
+
+
+def is_level(best: Spread, other: Spread) -> bool:
+    """Is the difference within one standard deviation of either?"""
+    return best.mean - other.mean <= max(best.std, other.std)
+
+
+def _levelled(results: Results, rows: Sequence[Row], total: int, said: Said) -> str:
+    values = [_percent(row.numbers[said.metric]) for row in rows]
+    why = ", closer than their spread over seeds" if len(results.seeds) > 1 else ""
+    if len(rows) <= NAMED:
+        names = _listed([rows[0].label, *(results.short(row) for row in rows[1:])])
+        text = f"{names} are level{said.when}: {_listed(values)}{why}."
+    else:
+        every = f"all {total}" if len(rows) == total else f"{len(rows)} of {total}"
+        text = (
+            f"{every} settings are level{said.when}: {values[-1]} to {values[0]}{why}; "
+            f"the best is {rows[0].label}."
+        )
+    return _capital(said.where + text)
+
+
+def _percent(value: Spread) -> str:
+    return f"{100 * value.mean:.1f} %"
+
+
+def _listed(words: Sequence[str]) -> str:
+    return f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _capital(text: str) -> str:
+    """Sentences begin with a capital, except with a setting's name, which is kept as it is typed."""
+    return text[:1].upper() + text[1:] if text.startswith(("the ", "all ")) else text

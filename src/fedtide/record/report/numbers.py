@@ -1,0 +1,134 @@
+"""The numbers of a report: for every setting of the grid, its metrics over the seeds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
+from typing import Any, NamedTuple
+
+from fedtide.record.folder import CellRecord, StudyFolder, labelled, slug
+from fedtide.record.journal import Line
+from fedtide.record.metrics import Metric, metrics
+from fedtide.record.summary import spread
+
+
+class Spread(NamedTuple):
+    """A number over seeds."""
+
+    mean: float
+    std: float  # sample standard deviation; 0 for one seed
+    count: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread | None:
+        """None without values."""
+        if not values:
+            return None
+        known = spread(values)
+        return cls(known["mean"], known["std"], len(values))
+
+
+class Row(NamedTuple):
+    """One setting of the grid: a row of the table and a line in every chart."""
+
+    number: int  # the same number has the same colour everywhere
+    label: str
+    settings: Mapping[str, Any]
+    words: Mapping[str, str]  # the settings as they are shown
+    runs: Mapping[int, list[Line]]  # journal lines by seed
+    finished: Sequence[int]  # seeds whose run came to its end
+    numbers: Mapping[str, Spread]  # by metric; empty before the first evaluation
+    transitions: Sequence[Spread]  # accuracy after each change of clients
+
+    @property
+    def final(self) -> bool:
+        """Do the numbers come from finished runs?"""
+        return bool(self.finished and self.numbers)
+
+
+class Results(NamedTuple):
+    """What a report is made from."""
+
+    about: Mapping[str, Any]  # study.json
+    rows: Sequence[Row]
+    engines: Sequence[str]  # which engines ran, and why
+
+    @property
+    def seeds(self) -> list[int]:
+        return list(self.about["seeds"])
+
+    @property
+    def transition_rounds(self) -> int:
+        return int(self.about["transition_rounds"])
+
+    @property
+    def keys(self) -> list[str]:
+        """The settings that differ between the rows."""
+        return list(dict.fromkeys(key for row in self.rows for key in row.settings))
+
+    def short(self, row: Row) -> str:
+        """A row's name once it is clear which setting is compared."""
+        return row.words[self.keys[0]] if len(self.keys) == 1 else row.label
+
+
+def results(folder: StudyFolder) -> Results:
+    """Read a folder: of a whole study, or of one that was killed half-way."""
+    about = folder.read_json("study.json")
+    engines: dict[str, None] = {}
+    rows = []
+    for number, cell in enumerate(folder.journals()):
+        ends = dict(_ends(folder, cell))
+        engines |= dict.fromkeys(end["engine"] for end in ends.values() if end.get("engine"))
+        rows.append(_row(number, cell, list(ends), int(about["transition_rounds"])))
+    return Results(about, rows, list(engines))
+
+
+def word(value: Any) -> str:
+    """A setting's value as it is shown."""
+    return labelled({"": value}).removeprefix(" = ")
+
+
+def _ends(folder: StudyFolder, cell: CellRecord) -> Iterator[tuple[int, Any]]:
+    """run.json by seed; only a finished run has one."""
+    for seed in cell.runs:
+        path = folder.path / "cells" / slug(cell.label) / f"seed-{seed}" / "run.json"
+        if path.exists():
+            yield seed, json.loads(path.read_text(encoding="utf-8"))
+
+
+def _row(number: int, cell: CellRecord, finished: list[int], transition_rounds: int) -> Row:
+    """The numbers of a cell come from its finished runs; without any, from what there is so far."""
+    chosen = [cell.runs[seed] for seed in finished or cell.runs]
+    known = [metrics(lines, transition_rounds) for lines in chosen if _evaluated(lines)]
+    return Row(
+        number,
+        cell.label,
+        cell.settings,
+        {key: word(value) for key, value in cell.settings.items()},
+        cell.runs,
+        finished,
+        dict(_numbers(known)),
+        list(_transitions(known)),
+    )
+
+
+def _evaluated(lines: Sequence[Line]) -> bool:
+    return any(line["accuracy"] is not None for line in lines)
+
+
+def _numbers(runs: Sequence[Mapping[str, Metric]]) -> Iterator[tuple[str, Spread]]:
+    """Every metric over seeds; a list, such as one value per transition, by its mean."""
+    for name in runs[0] if runs else ():
+        values = [run[name] for run in runs]
+        flat = [fmean(v) if isinstance(v, list) else v for v in values if v != []]
+        if over_seeds := Spread.of(flat):
+            yield name, over_seeds
+
+
+def _transitions(runs: Sequence[Mapping[str, Metric]]) -> Iterator[Spread]:
+    """Each transition over the seeds that got so far."""
+    lists = [values for run in runs if isinstance(values := run["transition_accuracy"], list)]
+    for number in range(max(map(len, lists), default=0)):
+        if over_seeds := Spread.of([v[number] for v in lists if number < len(v)]):
+            yield over_seeds

@@ -1,0 +1,198 @@
+"""Many runs: a grid of cells, each with several seeds, one after the other or in parallel processes."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Mapping
+from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+from multiprocessing.queues import SimpleQueue
+from pathlib import Path
+from threading import Thread
+from typing import Any, NamedTuple
+
+import torch
+
+from fedtide.experiment import Experiment, furnished, run
+from fedtide.record.folder import StudyFolder, labelled, write_json, write_model, write_text
+from fedtide.record.journal import Journal, Line
+from fedtide.record.metrics import Metric
+from fedtide.record.report import write_report
+from fedtide.record.summary import summarised
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One setting of the grid: what differs from the other cells, and its experiment."""
+
+    settings: Mapping[str, Any]
+    experiment: Experiment
+
+    @property
+    def label(self) -> str:
+        return labelled(self.settings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """A question, and the grid of experiments that answers it."""
+
+    name: str
+    cells: tuple[Cell, ...]
+    seeds: tuple[int, ...]
+    question: str = ""
+    transition_rounds: int = 10
+    published: tuple[Mapping[str, Any], ...] = ()
+    source: str = ""  # the study file as it is run
+
+    @property
+    def runs(self) -> list[Run]:
+        """Every run of the study: cells x seeds."""
+        return [
+            Run(number, cell.label, replace(cell.experiment, seed=seed))
+            for number, cell in enumerate(self.cells)
+            for seed in self.seeds
+        ]
+
+
+class Run(NamedTuple):
+    """One run of a study."""
+
+    cell: int
+    label: str
+    experiment: Experiment
+
+
+class Progress(NamedTuple):
+    """News from a run."""
+
+    label: str
+    seed: int
+    line: Line
+
+
+Watch = Callable[[Progress], None]
+
+
+def run_study(
+    study: Study, out: Path, jobs: int = 0, watch: Watch = lambda news: None
+) -> tuple[StudyFolder, dict[str, Any]]:
+    """Run every cell with every seed; results are the same for any number of `jobs` (0: one per core)."""
+    preflight(study)
+    folder = StudyFolder.create(out, study.name)
+    write_text(folder.path / "study.toml", study.source)
+    write_json(folder.path / "study.json", about(study))
+    runs, cores = study.runs, cpu_count()
+    jobs = min(jobs or cores, len(runs))
+    workers = max(1, cores // jobs)
+    tasks = [(_with_workers(run_, workers), folder.path, study.transition_rounds) for run_ in runs]
+    alone = jobs == 1
+    results = [run_one(*t, watch) for t in tasks] if alone else _in_processes(tasks, jobs, watch)
+    cells = [
+        (cell.settings, [m for r, m in zip(runs, results, strict=True) if r.cell == number])
+        for number, cell in enumerate(study.cells)
+    ]
+    summary = summarised(study.name, cells)
+    write_json(folder.path / "summary.json", summary)
+    write_report(folder)
+    return folder, summary
+
+
+def preflight(study: Study) -> None:
+    """Load the data and build the models once, so that mistakes show before anything is written."""
+    seen: list[Any] = []
+    for cell in study.cells:
+        e = replace(cell.experiment, seed=study.seeds[0])
+        parts = (e.data, e.population, e.train, e.engine)
+        if parts not in seen:
+            seen.append(parts)
+            with furnished(e):
+                pass
+
+
+def run_one(run_: Run, path: Path, transition_rounds: int, watch: Watch) -> dict[str, Metric]:
+    """One run and its files."""
+    e = run_.experiment
+    folder = StudyFolder(path).run(run_.label, e.seed)
+    journal = Journal(folder / "journal.jsonl")
+    try:
+        history = run(e, journal, lambda line: watch(Progress(run_.label, e.seed, line)))
+    finally:
+        journal.close()
+    metrics = history.metrics(transition_rounds)
+    write_model(folder / "model.safetensors", history.model, history.layout)
+    write_json(folder / "run.json", {"metrics": metrics, "engine": history.engine})
+    return metrics
+
+
+def about(study: Study) -> dict[str, Any]:
+    """What study.json says."""
+    from fedtide import __version__
+
+    return {
+        "format": 1,
+        "study": study.name,
+        "question": study.question,
+        "transition_rounds": study.transition_rounds,
+        "seeds": list(study.seeds),
+        "cells": [{"settings": dict(c.settings), "label": c.label} for c in study.cells],
+        "published": [dict(row) for row in study.published],
+        "environment": {
+            "fedtide": __version__,
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+            "machine": f"{platform.system()} {platform.machine()}, {cpu_count()} cores",
+        },
+    }
+
+
+def cpu_count() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _with_workers(run_: Run, workers: int) -> Run:
+    e = run_.experiment
+    engine = replace(e.engine, workers=e.engine.workers or workers)
+    return run_._replace(experiment=replace(e, engine=engine))
+
+
+_news: SimpleQueue[Progress | None] | None = None  # set in a worker process
+
+
+def _listen(queue: SimpleQueue[Progress | None]) -> None:
+    global _news
+    _news = queue
+
+
+def _work(task: tuple[Run, Path, int]) -> dict[str, Metric]:
+    assert _news is not None
+    return run_one(*task, _news.put)
+
+
+def _in_processes(
+    tasks: list[tuple[Run, Path, int]], jobs: int, watch: Watch
+) -> list[dict[str, Metric]]:
+    """The same work in parallel processes; their news reach `watch` from a thread."""
+    context = get_context("spawn")
+    queue: SimpleQueue[Progress | None] = context.SimpleQueue()
+
+    def listen() -> None:
+        for news in iter(queue.get, None):
+            watch(news)
+
+    listener = Thread(target=listen, daemon=True)
+    listener.start()
+    try:
+        with ProcessPoolExecutor(jobs, context, initializer=_listen, initargs=(queue,)) as pool:
+            futures = [pool.submit(_work, task) for task in tasks]
+            wait(futures, return_when=FIRST_EXCEPTION)
+            for future in futures:
+                if not future.done():
+                    future.cancel()
+            return [future.result() for future in futures if not future.cancelled()]
+    finally:
+        queue.put(None)
+        listener.join()

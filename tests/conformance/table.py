@@ -1,0 +1,48 @@
+"""The table of the conformance suite: a new algorithm adds one row."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from arena import CLIENTS, EQUAL, SIZES, World
+
+from fedtide.algorithms import server as rules
+from fedtide.algorithms.fedacg import FedACG
+from fedtide.algorithms.fedavg import FedAvg
+from fedtide.algorithms.feddyn import FedDyn
+from fedtide.algorithms.fednova import FedNova
+from fedtide.algorithms.fedprox import FedProx
+from fedtide.algorithms.moon import Moon
+from fedtide.algorithms.scaffold import Scaffold
+from fedtide.data.batches import Batching
+
+ANY = World()
+EQUAL_SIZES = World(sizes=EQUAL)
+EQUAL_STEPS = World(
+    sizes=SIZES, batching=Batching(batch_size=4, steps=2, sampling="replacement")
+)
+
+
+def mean_of(field: str) -> Callable[[Any, dict], torch.Tensor]:
+    """The mean of a memory's field over the whole population; who was never seen counts as zero."""
+    return lambda memories: sum(getattr(row.mine, field) for row in memories.values()) / CLIENTS
+
+
+class Row(NamedTuple):
+    """How an algorithm is tested."""
+
+    algorithm: Any  # with settings under which every term counts
+    reduction: Any = None  # the settings under which it is FedAvg ...
+    world: World = ANY  # ... in this world
+    invariant: tuple[str, Callable] | None = None  # a field of the server, and what it must equal
+
+
+TABLE = {
+    "fedavg": Row(FedAvg(server=rules.Yogi(lr=0.05)), FedAvg(server=rules.Momentum(beta=0))),
+    "fedprox": Row(FedProx(mu=0.3, server=rules.Momentum(beta=0.5)), FedProx(mu=0)),
+    "scaffold": Row(Scaffold(server_lr=0.9), invariant=("c", mean_of("c"))),
+    "moon": Row(Moon(mu=0.7, tau=0.5), Moon(mu=0)),
+    "fedacg": Row(FedACG(lambda_=0.6, beta=0.2), FedACG(lambda_=0, beta=0), EQUAL_SIZES),
+    "feddyn": Row(FedDyn(alpha=0.2), invariant=("h", mean_of("g"))),
+    "fednova": Row(FedNova(server=rules.Momentum(beta=0.3)), FedNova(), EQUAL_STEPS),
+}
