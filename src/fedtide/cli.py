@@ -13,10 +13,20 @@ from rich.console import Console
 from rich.table import Table
 
 from fedtide import __version__, config
+from fedtide.algorithms import ALGORITHMS
+from fedtide.algorithms.server import SERVER_RULES
 from fedtide.core.errors import ConfigError, DataError, FedTideError, OutputError, choices
 from fedtide.data.datasets import DATASETS, load, place
+from fedtide.data.partition import PARTITIONS
+from fedtide.engines.rules import RULES
+from fedtide.engines.schedules import SCHEDULES
+from fedtide.models import MODELS
+from fedtide.network.plan import NETWORKS
+from fedtide.population.participation import PARTICIPATION
+from fedtide.population.sessions import POPULATIONS
 from fedtide.record.folder import StudyFolder
 from fedtide.record.report import write_report
+from fedtide.starts import STARTS
 from fedtide.study import run_study
 from fedtide.terminal import Live, results
 
@@ -28,17 +38,17 @@ app = typer.Typer(
 )
 console = Console()
 ROOMS: dict[str, Mapping[str, Any]] = {
-    "algorithms": config.ALGORITHMS,
+    "algorithms": ALGORITHMS,
     "datasets": DATASETS,
-    "models": config.MODELS,
-    "networks": config.NETWORKS,
-    "optimisers": config.RULES,
-    "participation": config.PARTICIPATION,
-    "partitions": config.PARTITIONS,
-    "populations": config.POPULATIONS,
-    "schedules": config.SCHEDULES,
-    "server-rules": config.SERVER_RULES,
-    "starts": config.STARTS,
+    "models": MODELS,
+    "networks": NETWORKS,
+    "optimisers": RULES,
+    "participation": PARTICIPATION,
+    "partitions": PARTITIONS,
+    "populations": POPULATIONS,
+    "schedules": SCHEDULES,
+    "server-rules": SERVER_RULES,
+    "starts": STARTS,
 }
 
 StudyFile = Annotated[Path, typer.Argument(help="A study file (TOML).", show_default=False)]

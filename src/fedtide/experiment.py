@@ -130,7 +130,7 @@ def run(
             clock.lap("aggregate")
 
             if e.evaluation.due(t, e.population.length):
-                line["accuracy"], line["loss"] = house.evaluate(model)
+                line["accuracy"], line["loss"] = house.evaluate(t, model)
             clock.lap("evaluate")
             journal.append(line | {**facts, "seconds": clock.seconds})  # what is kept
             watch(journal.lines[-1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from statistics import fmean
 from types import TracebackType
 from typing import Any, Self
@@ -14,6 +15,8 @@ from fedtide.record.folder import word
 from fedtide.record.summary import spread
 from fedtide.study import Progress as News
 from fedtide.study import Study
+
+Metrics = dict[str, Any]
 
 
 class Live:
@@ -55,41 +58,41 @@ class Live:
 
 
 def results(study: Study, summary: dict[str, Any]) -> Table:
-    """The table at the end: one row per setting, mean and spread over the seeds."""
-    seeds = len(study.seeds)
+    """The table at the end: one row per setting, mean and spread over the seeds; the best in bold."""
+    cells, seeds = summary["cells"], len(study.seeds)
     title = f"{study.name}: mean ± std over {seeds} seeds" if seeds > 1 else study.name
     table = Table(title=title, title_justify="left")
-    names = list(dict.fromkeys(key for cell in summary["cells"] for key in cell["settings"]))
+    names = list(dict.fromkeys(key for cell in cells for key in cell["settings"]))
     for name in names or ["setting"]:
         table.add_column(name, overflow="fold")
-    sessions = any(cell["metrics"]["transition_accuracy"]["mean"] for cell in summary["cells"])
-    columns = [
-        "accuracy %",
-        "best %",
-        *(["after changes %"] if sessions else []),
-        "MB up",
-        "seconds",
-    ]
+    columns = dict(COLUMNS)
+    if not any(cell["metrics"]["transition_accuracy"]["mean"] for cell in cells):
+        del columns["after changes %"]
     for column in columns:
         table.add_column(column, justify="right", no_wrap=True)
-    best = max(cell["metrics"]["accuracy"]["mean"] for cell in summary["cells"])
-    for cell in summary["cells"]:
-        metrics = cell["metrics"]
+    best = max(cell["metrics"]["accuracy"]["mean"] for cell in cells)
+    for cell in cells:
         row = [word(cell["settings"].get(name, "")) for name in names] or ["all"]
-        row += [_percent(metrics["accuracy"]), _percent(metrics["best_accuracy"])]
-        row += (
-            [_percent(spread([fmean(seed) for seed in metrics["transition_accuracy"]["values"]]))]
-            if sessions
-            else []
-        )
-        row += [
-            f"{metrics['bytes_up']['mean'] / 1e6:.1f}",
-            f"{metrics['wall_seconds']['mean']:.1f}",
-        ]
-        table.add_row(*row, style="bold" if metrics["accuracy"]["mean"] == best else None)
+        row += [show(cell["metrics"]) for show in columns.values()]
+        is_best = len(cells) > 1 and cell["metrics"]["accuracy"]["mean"] == best
+        table.add_row(*row, style="bold" if is_best else None)
     return table
 
 
-def _percent(metric: dict[str, Any]) -> str:
+def _percent(metric: Metrics) -> str:
     mean, std = 100 * metric["mean"], 100 * metric["std"]
     return f"{mean:.2f} ± {std:.2f}" if len(metric["values"]) > 1 else f"{mean:.2f}"
+
+
+def _after_changes(metrics: Metrics) -> str:
+    """The mean over all transitions of a run."""
+    return _percent(spread([fmean(run) for run in metrics["transition_accuracy"]["values"]]))
+
+
+COLUMNS: dict[str, Callable[[Metrics], str]] = {
+    "accuracy %": lambda metrics: _percent(metrics["accuracy"]),
+    "best %": lambda metrics: _percent(metrics["best_accuracy"]),
+    "after changes %": _after_changes,
+    "MB up": lambda metrics: f"{metrics['bytes_up']['mean'] / 1e6:.1f}",
+    "seconds": lambda metrics: f"{metrics['wall_seconds']['mean']:.1f}",
+}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from fedtide.core.errors import TrainingError
 from fedtide.core.trees import size_bytes, tree_map
 from fedtide.core.types import Cohort, Dataset, Ids, Model, Session, Walk, Work
 from fedtide.data.batches import ClientData
@@ -72,9 +74,15 @@ class House:
         share = torch.from_numpy(sizes / sizes.sum()).to(self.initial.x)
         return Cohort(torch.from_numpy(ids).to(share.device), share, walk, self.population, t)
 
-    def evaluate(self, model: Model) -> tuple[float, float]:
+    def evaluate(self, t: int, model: Model) -> tuple[float, float]:
         """Accuracy and loss on the test examples whose labels somebody in the session holds."""
-        return self.engine.evaluate(model, self.dataset.test, self.test)
+        accuracy, loss = self.engine.evaluate(model, self.dataset.test, self.test)
+        if not math.isfinite(loss):
+            raise TrainingError(
+                f"round {t}: the global model's test loss must be a number. Got {loss}. "
+                "Try a smaller train.lr, or clip gradients with train.optimiser.clip."
+            )
+        return accuracy, loss
 
 
 def traffic(algorithm: AnyAlgorithm, down: Any, buffers: Any) -> tuple[int, int]:

@@ -1,0 +1,241 @@
+"""Charts as Plotly figures: plain data that the page draws."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from html import escape
+from statistics import fmean
+from typing import Any, NamedTuple
+
+from fedtide.record.journal import Line
+from fedtide.record.report.colours import Look, look
+from fedtide.record.report.numbers import Row
+from fedtide.record.report.sessions import Span, common_spans
+
+Figure = dict[str, Any]
+
+MANY = 8  # lines; above this a chart begins with the best ones, the legend brings the others
+POINTS = 8_000  # of a chart, over all its lines: keeps the file small
+SESSIONS = 60  # above this, bands would be thinner than a line
+NUMBERED = 12  # sessions that get a number
+
+
+class Curve(NamedTuple):
+    """A quantity over rounds: mean, lowest and highest over the seeds."""
+
+    rounds: list[int]
+    mean: list[float]
+    low: list[float]
+    high: list[float]
+
+
+class Chart(NamedTuple):
+    """A figure with the words around it."""
+
+    key: str
+    title: str
+    notes: Sequence[str]
+    figure: Figure
+
+
+class Quantity(NamedTuple):
+    """What a chart shows of a journal line."""
+
+    key: str
+    title: str
+    axis: str
+    digits: int
+    value: Callable[[Line], float | None]
+
+
+ACCURACY = Quantity(
+    "accuracy",
+    "Test accuracy",
+    "test accuracy (%)",
+    2,
+    lambda line: None if line["accuracy"] is None else 100 * line["accuracy"],
+)
+TRAIN_LOSS = Quantity(
+    "train_loss",
+    "Training loss",
+    "training loss (mean per example)",
+    4,
+    lambda line: line["train_loss"],
+)
+COHORT = Quantity(
+    "cohort", "Clients that took part", "cohort size (clients)", 2, lambda line: line["cohort"]
+)
+
+
+def charts(rows: Sequence[Row]) -> list[Chart]:
+    """Every chart that has something to show."""
+    made = [_chart(rows, ACCURACY), _chart(rows, TRAIN_LOSS)]
+    sizes = {line["cohort"] for row in rows for lines in row.runs.values() for line in lines}
+    if len(sizes) > 1:
+        made.append(_chart(rows, COHORT))
+    return [chart for chart in made if chart.figure["data"]]
+
+
+def shown(rows: Sequence[Row]) -> set[int]:
+    """The rows whose lines are visible at first: all, or the best of many."""
+    ranked = sorted(rows, key=lambda row: (-_rank(row), row.number))
+    return {row.number for row in ranked[:MANY]}
+
+
+def curve(runs: Sequence[Sequence[Line]], quantity: Quantity) -> Curve:
+    """A quantity over the runs of a row; each round over the runs that got so far."""
+    values: dict[int, list[float]] = {}
+    for lines in runs:
+        for line in lines:
+            if (value := quantity.value(line)) is not None:
+                values.setdefault(line["t"] + 1, []).append(value)
+    points = [(t, fmean(found), min(found), max(found)) for t, found in sorted(values.items())]
+    digits = quantity.digits
+    return Curve(
+        [t for t, *_ in points],
+        [round(mean, digits) for _, mean, _, _ in points],
+        [round(low, digits) for _, _, low, _ in points],
+        [round(high, digits) for *_, high in points],
+    )
+
+
+def thinned(whole: Curve, limit: int) -> Curve:
+    """Every k-th point, and the last."""
+    stride = -(-len(whole.rounds) // limit)
+    if stride <= 1:
+        return whole
+    last = len(whole.rounds) - 1
+    kept = [i for i in range(last + 1) if i % stride == 0 or i == last]
+    return Curve(*([column[i] for i in kept] for column in whole))
+
+
+def _chart(rows: Sequence[Row], quantity: Quantity) -> Chart:
+    limit = max(20, POINTS // max(1, len(rows)))
+    whole = {row.number: curve(list(row.runs.values()), quantity) for row in rows}
+    curves = {number: thinned(c, limit) for number, c in whole.items() if c.rounds}
+    visible, many = shown(rows), len(rows) > MANY
+    traces: list[Figure] = []
+    if len(curves) > 1 and all(c == next(iter(curves.values())) for c in curves.values()):
+        one = next(iter(curves.values()))
+        traces += _traces(one, look(6), {"name": "every setting"}, many)
+    else:
+        for row in rows:
+            if row.number in curves:
+                common = {"name": escape(row.label), "meta": row.number}
+                common |= {} if row.number in visible else {"visible": False}
+                traces += _traces(curves[row.number], look(row.number), common, many)
+    sessions = common_spans(rows)
+    cut = any(len(c.rounds) > limit for c in whole.values())
+    notes = [*_notes(rows, curves, cut), *_session_notes(sessions)]
+    layout = _layout(quantity, many) | _bands(sessions or [])
+    return Chart(quantity.key, quantity.title, notes, {"data": traces, "layout": layout})
+
+
+def _traces(points: Curve, style: Look, common: Figure, many: bool) -> Iterator[Figure]:
+    """The band over the seeds, if there is one, and the line."""
+    single = len(points.rounds) == 1
+    spread = points.low != points.high
+    if spread and not single:
+        yield common | {
+            "x": points.rounds + points.rounds[::-1],
+            "y": points.high + points.low[::-1],
+            "fill": "toself",
+            "fillcolor": style.shade,
+            "line": {"width": 0},
+            "mode": "lines",
+            "hoverinfo": "skip",
+        }
+    yield common | {
+        "x": points.rounds,
+        "y": points.mean,
+        "mode": "markers" if single else "lines",
+        "line": {"color": style.colour, "width": 2, "dash": style.plotly_dash},
+        "marker": {"color": style.colour, "size": 9},
+        **(_bars(points) if spread and single else {}),
+        **({} if many else {"hovertemplate": "%{y:.4~r}"}),
+    }
+
+
+def _bars(points: Curve) -> Figure:
+    """The spread of a single point."""
+    above = [high - mean for high, mean in zip(points.high, points.mean, strict=True)]
+    below = [mean - low for low, mean in zip(points.low, points.mean, strict=True)]
+    return {"error_y": {"array": above, "arrayminus": below, "symmetric": False}}
+
+
+def _layout(quantity: Quantity, many: bool) -> Figure:
+    quiet = {"automargin": True, "zeroline": False}
+    return {
+        "xaxis": quiet | {"title": {"text": "rounds completed"}, "tickformat": "d"},
+        "yaxis": quiet | {"title": {"text": quantity.axis}},
+        "hovermode": "closest" if many else "x unified",
+        "showlegend": False,
+        "margin": {"l": 56, "r": 12, "t": 30, "b": 44},
+    }
+
+
+def _bands(sessions: Sequence[Span]) -> Figure:
+    """Every other session shaded, each with its number above the chart."""
+    if not 1 < len(sessions) <= SESSIONS:
+        return {}
+    every = -(-len(sessions) // NUMBERED)
+    varies = len({span.clients for span in sessions}) > 1
+    shapes = [
+        {
+            "type": "rect",
+            "xref": "x",
+            "yref": "paper",
+            "x0": span.first - 0.5,
+            "x1": span.last + 0.5,
+            "y0": 0,
+            "y1": 1,
+            "layer": "below",
+            "line": {"width": 0},
+            "fillcolor": "rgba(128,128,128,0.13)",
+        }
+        for span in sessions[1::2]
+    ]
+    labels = [
+        {
+            "xref": "x",
+            "yref": "paper",
+            "x": (span.first + span.last) / 2,
+            "y": 1,
+            "yanchor": "bottom",
+            "showarrow": False,
+            "text": f"<b>{span.number}</b>" + (f"<br>{span.clients}" if varies else ""),
+        }
+        for span in sessions[::every]
+    ]
+    return {"shapes": shapes, "annotations": labels}
+
+
+def _notes(rows: Sequence[Row], curves: dict[int, Curve], cut: bool) -> Iterator[str]:
+    if any(c.low != c.high for c in curves.values()):
+        yield "Line: mean over the seeds. Band: lowest to highest seed."
+    if any(len({len(lines) for lines in row.runs.values()}) > 1 for row in rows):
+        yield "Runs of a setting differ in length: each round shows those that got so far."
+    if len(rows) > MANY:
+        yield f"Of {len(rows)} settings the {MANY} best are shown; the legend adds the others."
+    if cut:
+        yield "To keep the file small, not every round is drawn."
+
+
+def _session_notes(sessions: Sequence[Span] | None) -> Iterator[str]:
+    if sessions is None:
+        yield "Sessions begin at different rounds in different runs, so they are not marked."
+    elif len(sessions) > SESSIONS:
+        yield f"{len(sessions)} sessions, too many to mark."
+    elif len(sessions) > 1:
+        clients = {span.clients for span in sessions}
+        if len(clients) == 1:
+            yield f"Stripes: sessions, numbered above; {clients.pop()} clients in each."
+        else:
+            yield "Stripes: sessions, with their number and their clients above."
+
+
+def _rank(row: Row) -> float:
+    for name in ("transition_accuracy", "accuracy"):
+        if name in row.numbers:
+            return row.numbers[name].mean
+    return float("-inf")

@@ -1,0 +1,200 @@
+"""Tables of a report: every cell of a table as the text it shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from fedtide.record.report.colours import Look, look
+from fedtide.record.report.numbers import Results, Row, Spread, word
+
+NONE = "–"  # noqa: RUF001 (a dash, where there is no number)
+
+
+class Entry(NamedTuple):
+    """One cell of a table."""
+
+    text: str
+    best: bool = False
+
+
+class TableRow(NamedTuple):
+    """A setting in words and its entries."""
+
+    look: Look
+    label: str
+    words: Sequence[str]
+    entries: Sequence[Entry]
+    pending: bool  # numbers of unfinished runs, or none yet
+
+
+class Table(NamedTuple):
+    """Head and rows; the settings come first."""
+
+    keys: Sequence[str]
+    columns: Sequence[str]
+    rows: Sequence[TableRow]
+
+
+class Column(NamedTuple):
+    """A metric as the table shows it."""
+
+    metric: str
+    title: str
+    best: Callable[[Sequence[float]], float]
+    text: Callable[[Spread], str]
+
+
+class Comparison(NamedTuple):
+    """A published number beside ours."""
+
+    label: str
+    metric: str
+    ours: str
+    published: str
+    difference: str
+    source: str
+
+
+def percent(value: Spread) -> str:
+    """A fraction in percent, with its spread if there are several seeds."""
+    spread = f" ± {100 * value.std:.1f}" if value.count > 1 else ""
+    return f"{100 * value.mean:.1f}{spread}"
+
+
+def _megabytes(value: Spread) -> str:
+    return f"{value.mean / 1e6:,.2f}"
+
+
+def _seconds(value: Spread) -> str:
+    return f"{value.mean:,.1f}"
+
+
+COLUMNS = (
+    Column("transition_accuracy", "after a change of clients (%)", max, percent),
+    Column("accuracy", "accuracy (%)", max, percent),
+    Column("best_accuracy", "best accuracy (%)", max, percent),
+    Column("bytes_up", "uploaded (MB)", min, _megabytes),
+    Column("wall_seconds", "wall time (s)", min, _seconds),
+)
+
+
+def result_table(results: Results) -> Table:
+    """One row per setting, the best number of each column marked."""
+    rows = results.rows
+    columns = [c for c in COLUMNS if any(c.metric in row.numbers for row in rows)]
+    entries = [_entries(rows, c.metric, c.best, c.text) for c in columns]
+    seeds = [Entry(f"{len(row.finished)} of {len(results.seeds)}") for row in rows]
+    titles = [c.title for c in columns]
+    if unfinished(results):
+        titles, entries = [*titles, "runs finished"], [*entries, seeds]
+    return _table(results, titles, entries)
+
+
+def transition_table(results: Results) -> Table | None:
+    """Accuracy after each change of clients, if there were several."""
+    count = max((len(row.transitions) for row in results.rows), default=0)
+    if count < 2:
+        return None
+    entries = []
+    for number in range(count):
+        values = [row.transitions[number : number + 1] for row in results.rows]
+        entries.append(_marked(results.rows, [v[0] if v else None for v in values], max, percent))
+    return _table(results, [f"session {number + 2}" for number in range(count)], entries)
+
+
+def unfinished(results: Results) -> str:
+    """How much of the study is there; empty if all of it."""
+    total = len(results.rows) * len(results.seeds)
+    done = sum(len(row.finished) for row in results.rows)
+    begun = sum(len(row.runs) for row in results.rows)
+    if done == total:
+        return ""
+    return (
+        f"This study is not finished: of {total} runs, {done} came to their end, "
+        f"{begun - done} stopped on the way, {total - begun} did not begin."
+    )
+
+
+def comparisons(results: Results) -> list[Comparison]:
+    """Published numbers beside ours; those that fit no setting come last, without ours."""
+    found = []
+    for published in results.about.get("published", []):
+        rows = [row for row in results.rows if _fits(published.get("settings", {}), row.settings)]
+        found += [_compared(row, published) for row in rows] or [_compared(None, published)]
+    return sorted(found, key=lambda comparison: comparison.ours == NONE)
+
+
+def _table(results: Results, titles: Sequence[str], columns: Sequence[Sequence[Entry]]) -> Table:
+    keys = results.keys
+    rows = [
+        TableRow(
+            look(row.number),
+            row.label,
+            [row.words.get(key, NONE) for key in keys],
+            [column[place] for column in columns],
+            not row.final,
+        )
+        for place, row in enumerate(results.rows)
+    ]
+    return Table(keys, titles, rows)
+
+
+def _entries(
+    rows: Sequence[Row],
+    metric: str,
+    best: Callable[[Sequence[float]], float],
+    text: Callable[[Spread], str],
+) -> list[Entry]:
+    return _marked(rows, [row.numbers.get(metric) for row in rows], best, text)
+
+
+def _marked(
+    rows: Sequence[Row],
+    values: Sequence[Spread | None],
+    best: Callable[[Sequence[float]], float],
+    text: Callable[[Spread], str],
+) -> list[Entry]:
+    """Entries of a column; best is the best of the finished rows, unless all are the same."""
+    means = [v.mean for row, v in zip(rows, values, strict=True) if v and row.final]
+    top = best(means) if len(set(means)) > 1 else None
+    return [
+        Entry(text(value), row.final and value.mean == top) if value else Entry(NONE)
+        for row, value in zip(rows, values, strict=True)
+    ]
+
+
+def _fits(wanted: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
+    """Does a row have these settings? A table such as {kind = "x", R = 10} also fits "x"."""
+    return all(key in settings and _same(value, settings[key]) for key, value in wanted.items())
+
+
+def _same(wanted: Any, value: Any) -> bool:
+    if isinstance(value, Mapping) and isinstance(wanted, str):
+        return bool(wanted == value.get("kind"))
+    return bool(wanted == value)
+
+
+def _compared(row: Row | None, published: Mapping[str, Any]) -> Comparison:
+    metric, value = str(published.get("metric", "accuracy")), published.get("value")
+    ours = row.numbers.get(metric) if row else None
+    is_share = metric.endswith("accuracy")
+    known = isinstance(value, int | float)
+    label = row.label if row else ", ".join(_pairs(published.get("settings", {})))
+    return Comparison(
+        label + ("" if row is None or row.final else " (so far)"),
+        metric.replace("_", " ") + (" (%)" if is_share else ""),
+        NONE if ours is None else percent(ours) if is_share else f"{ours.mean:.4g}",
+        NONE if not known else f"{100 * value:.1f}" if is_share else f"{value:.4g}",
+        NONE if not known or ours is None else _difference(ours.mean - value, is_share),
+        str(published.get("source", "")),
+    )
+
+
+def _difference(gap: float, is_share: bool) -> str:
+    """With its sign; for accuracies in percentage points."""
+    return f"{100 * gap:+.1f}" if is_share else f"{gap:+.4g}"
+
+
+def _pairs(settings: Mapping[str, Any]) -> Iterator[str]:
+    return (f"{key} = {word(value)}" for key, value in settings.items())
