@@ -39,10 +39,9 @@ class Live:
 
     def watch(self, news: News) -> None:
         """Show a finished round."""
-        accuracy = news.line["accuracy"]
-        shown = {} if accuracy is None else {"accuracy": f"{accuracy:.1%}"}
-        description = f"{news.label}, seed {news.seed}"
-        self._progress.update(self._task, advance=1, description=description, **shown)
+        if news.line["accuracy"] is not None:
+            self._progress.update(self._task, accuracy=f"{news.line['accuracy']:.1%}")
+        self._progress.update(self._task, advance=1, description=f"{news.label}, seed {news.seed}")
 
     def __enter__(self) -> Self:
         self._progress.start()

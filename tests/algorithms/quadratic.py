@@ -1,9 +1,8 @@
 """Clients whose loss is a parabola: everything they do can be computed by hand.
 
-Client i holds examples with target a_i; its loss is (y - a_i)^2 / 2 and its gradient y - a_i.
+Client i holds examples with target a_i; its loss is (y - a_i)^2 / 2 and its gradient y - a_i. With the
+learning rate 1/2 a plain step is y <- (y + a_i) / 2: half of the way to a_i.
 """
-
-from contextlib import closing
 
 import numpy as np
 import torch
@@ -17,16 +16,18 @@ from fedtide.data.holdings import Static
 from fedtide.engines.choose import EngineChoice
 from fedtide.engines.rules import Sgd
 
+STEPS = 5  # more than any example below makes
 
-class Scalar(nn.Module):
-    """A model that answers its one parameter, whatever it is asked."""
 
-    def __init__(self, start):
+class Constant(nn.Module):
+    """A model that answers its parameters, whatever it is asked."""
+
+    def __init__(self, *start):
         super().__init__()
-        self.w = nn.Parameter(torch.tensor([start], dtype=torch.float64))
+        self.w = nn.Parameter(torch.tensor(start, dtype=torch.float64))
 
     def forward(self, inputs):
-        return self.w.expand(len(inputs), 1)
+        return self.w.expand(len(inputs), -1)
 
 
 def half_square(logits, targets):
@@ -34,69 +35,32 @@ def half_square(logits, targets):
 
 
 class Parabolas:
-    """A server and its clients; `round` plays one round and answers the clients' reports."""
+    """A server and its clients, who all start at 0."""
 
-    def __init__(self, algorithm, targets, start=0.0, sizes=None, lr=0.1, rule=None, kind="loop"):
+    def __init__(self, algorithm, targets, sizes=None, rule=None, lr=0.5, kind="loop"):
         sizes = sizes or [1] * len(targets)
-        self.algorithm, self.lr, self.rule = algorithm, lr, rule or Sgd()
-        owners = np.repeat(np.arange(len(targets)), sizes)
+        self.algorithm, self.rule, self.lr, self.t = algorithm, rule or Sgd(), lr, 0
         values = torch.tensor(np.repeat(targets, sizes), dtype=torch.float64)
-        self.data = ClientData(
-            Examples(torch.zeros(len(values), 1), values),
-            Static.of_owners(owners, len(targets)),
-            Batching(batch_size=max(sizes), epochs=1),
-            seed=0,
-        )
-        self.kind, self.task = kind, Task(Scalar(start), half_square)
-        self.population = len(targets)
-        self.server = algorithm.init(
-            self.task.initial.x, Context(self.task.layout, self.population)
-        )
+        owners = np.repeat(np.arange(len(targets)), sizes)
+        self.holdings = Static.of_owners(owners, len(targets))
+        whole = Batching(batch_size=max(sizes), epochs=STEPS)  # every step sees all of a client's data
+        examples = Examples(torch.zeros(len(values), 1), values)
+        task = Task(Constant(0.0), half_square)
         self.engine = EngineChoice(kind=kind, workers=1, device="cpu").build(
-            self.task, self.data, "average"
+            task, ClientData(examples, self.holdings, whole, seed=0), "average"
         )
-        # Every step sees all of a client's examples, as often as the round asks.
-        self.engine.data = _Endless(self.data)
-        self.t = -1
+        self.server = algorithm.init(task.initial.x, Context(task.layout, len(targets)))
 
     def round(self, ids, steps):
-        self.t += 1
+        """One round; answers what came back from the cohort."""
         ids, steps = np.array(ids), np.array(steps)
-        with closing(self.engine):
-            result = self.engine.run(
-                self.algorithm,
-                self.rule,
-                self.lr,
-                self.algorithm.broadcast(self.server),
-                {},
-                ids,
-                steps,
-                self.t,
-            )
-        sizes = self.data.holdings.sizes(self.t, ids)
-        share = torch.from_numpy(sizes / sizes.sum())
-        cohort = Cohort(torch.from_numpy(ids), share, result.walk, self.population, self.t)
-        self.server = self.algorithm.aggregate(self.server, result.up, cohort)
-        return result
-
-    @property
-    def x(self):
-        return float(self.server.x)
-
-    def memory(self, client):
-        """What one client remembers."""
-        fresh = self.algorithm.memory(self.algorithm.broadcast(self.server))
-        row = self.engine.memory.take(np.array([client]), type(_row)(fresh, _nothing, {}))
-        return float(row.mine[0])
-
-
-class _Endless:
-    def __init__(self, data):
-        self.examples, self.holdings, self.seed = data.examples, data.holdings, data.seed
-        self._batching = data.batching
-
-    def picks(self, t, ids, steps, purpose):
-        many = Batching(batch_size=self._batching.batch_size, epochs=int(steps.max()))
-        return ClientData(self.examples, self.holdings, many, self.seed).picks(
-            t, ids, steps, purpose
+        down = self.algorithm.broadcast(self.server)
+        done = self.engine.run(
+            self.algorithm, self.rule, self.lr, down, {}, ids, steps, self.t
         )
+        sizes = self.holdings.sizes(self.t, ids)
+        share = torch.from_numpy(sizes / sizes.sum())
+        cohort = Cohort(torch.from_numpy(ids), share, done.walk, self.holdings.clients, self.t)
+        self.server = self.algorithm.aggregate(self.server, done.up, cohort)
+        self.t += 1
+        return done

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedtide.core.errors import TrainingError
 from fedtide.core.task import Task
-from fedtide.core.trees import repeated
+from fedtide.core.trees import leaves, repeated
 from fedtide.core.types import Batch, Buffers, Examples, Ids, Model, Nothing, Training, Walk
 from fedtide.data.batches import ClientData, Picks
 from fedtide.engines.client import AnyAlgorithm, Lesson, Report, Row
@@ -103,7 +103,7 @@ class Engine(ABC):
         picks = self.data.picks(t, ids, steps, purpose)
         with torch.no_grad():
             done = self.cohort(lesson, Errand(ids, rows, picks, walk, (purpose, t)))
-        check_loss(done.training.loss, t, ids, lr)
+        check_finite(done, t, ids, lr)
         kept = Row(
             done.row.mine,
             done.row.rule if rule.carried else Nothing(),
@@ -144,14 +144,15 @@ class Engine(ABC):
         self._pool.shutdown()
 
 
-def check_loss(loss: Tensor, t: int, ids: Ids, lr: float) -> None:
-    """Stop where a client's loss is no longer a number."""
-    broken = ~torch.isfinite(loss)
+def check_finite(done: Report, t: int, ids: Ids, lr: float) -> None:
+    """Stop where a client's loss, or anything it sends, is no longer a number."""
+    sums = [leaf.flatten(1).sum(1) for leaf in leaves(done.up) if leaf.dim() > 1]
+    broken = ~torch.isfinite(torch.stack([done.training.loss, *sums])).all(0)
     if broken.any():
         client = ids[int(broken.nonzero()[0])]
         raise TrainingError(
-            f"round {t}, client {client}: the training loss must be a number. "
-            f"Got {float(loss[broken][0])} with a learning rate of {lr:g}. "
+            f"round {t}, client {client}: the training loss and the update must be numbers. "
+            f"Got a loss of {float(done.training.loss[broken][0]):g} with a learning rate of {lr:g}. "
             "Try a smaller train.lr, or clip gradients with train.optimiser.clip."
         )
 

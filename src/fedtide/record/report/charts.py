@@ -106,7 +106,8 @@ def thinned(whole: Curve, limit: int) -> Curve:
         return whole
     last = len(whole.rounds) - 1
     kept = [i for i in range(last + 1) if i % stride == 0 or i == last]
-    return Curve(*([column[i] for i in kept] for column in whole))
+    rounds = [whole.rounds[i] for i in kept]
+    return Curve(rounds, *([column[i] for i in kept] for column in whole[1:]))
 
 
 def _chart(rows: Sequence[Row], quantity: Quantity) -> Chart:

@@ -80,7 +80,7 @@ def _levelled(results: Results, rows: Sequence[Row], total: int, said: Said) -> 
 
 
 def _percent(value: Spread) -> str:
-    return f"{100 * value.mean:.1f} %"
+    return f"{100 * value.mean:.1f}\N{NO-BREAK SPACE}%"
 
 
 def _listed(words: Sequence[str]) -> str:

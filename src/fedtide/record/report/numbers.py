@@ -18,7 +18,7 @@ class Spread(NamedTuple):
 
     mean: float
     std: float  # sample standard deviation; 0 for one seed
-    count: int
+    seeds: int
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread | None:

@@ -10,6 +10,8 @@ from fedtide.record.report.numbers import Results, Row, Spread, word
 
 NONE = "–"  # noqa: RUF001 (a dash, where there is no number)
 
+Best = Callable[[Sequence[float]], float]
+
 
 class Entry(NamedTuple):
     """One cell of a table."""
@@ -41,7 +43,7 @@ class Column(NamedTuple):
 
     metric: str
     title: str
-    best: Callable[[Sequence[float]], float]
+    best: Best | None  # None: not a contest
     text: Callable[[Spread], str]
 
 
@@ -58,7 +60,7 @@ class Comparison(NamedTuple):
 
 def percent(value: Spread) -> str:
     """A fraction in percent, with its spread if there are several seeds."""
-    spread = f" ± {100 * value.std:.1f}" if value.count > 1 else ""
+    spread = f" ± {100 * value.std:.1f}" if value.seeds > 1 else ""
     return f"{100 * value.mean:.1f}{spread}"
 
 
@@ -75,7 +77,7 @@ COLUMNS = (
     Column("accuracy", "accuracy (%)", max, percent),
     Column("best_accuracy", "best accuracy (%)", max, percent),
     Column("bytes_up", "uploaded (MB)", min, _megabytes),
-    Column("wall_seconds", "wall time (s)", min, _seconds),
+    Column("wall_seconds", "wall time (s)", None, _seconds),
 )
 
 
@@ -83,7 +85,7 @@ def result_table(results: Results) -> Table:
     """One row per setting, the best number of each column marked."""
     rows = results.rows
     columns = [c for c in COLUMNS if any(c.metric in row.numbers for row in rows)]
-    entries = [_entries(rows, c.metric, c.best, c.text) for c in columns]
+    entries = [_marked(rows, [row.numbers.get(c.metric) for row in rows], c) for c in columns]
     seeds = [Entry(f"{len(row.finished)} of {len(results.seeds)}") for row in rows]
     titles = [c.title for c in columns]
     if unfinished(results):
@@ -96,11 +98,12 @@ def transition_table(results: Results) -> Table | None:
     count = max((len(row.transitions) for row in results.rows), default=0)
     if count < 2:
         return None
+    columns = [Column("", f"session {number + 2}", max, percent) for number in range(count)]
     entries = []
-    for number in range(count):
-        values = [row.transitions[number : number + 1] for row in results.rows]
-        entries.append(_marked(results.rows, [v[0] if v else None for v in values], max, percent))
-    return _table(results, [f"session {number + 2}" for number in range(count)], entries)
+    for number, column in enumerate(columns):
+        values = [dict(enumerate(row.transitions)).get(number) for row in results.rows]
+        entries.append(_marked(results.rows, values, column))
+    return _table(results, [column.title for column in columns], entries)
 
 
 def unfinished(results: Results) -> str:
@@ -140,28 +143,20 @@ def _table(results: Results, titles: Sequence[str], columns: Sequence[Sequence[E
     return Table(keys, titles, rows)
 
 
-def _entries(
-    rows: Sequence[Row],
-    metric: str,
-    best: Callable[[Sequence[float]], float],
-    text: Callable[[Spread], str],
-) -> list[Entry]:
-    return _marked(rows, [row.numbers.get(metric) for row in rows], best, text)
-
-
-def _marked(
-    rows: Sequence[Row],
-    values: Sequence[Spread | None],
-    best: Callable[[Sequence[float]], float],
-    text: Callable[[Spread], str],
-) -> list[Entry]:
-    """Entries of a column; best is the best of the finished rows, unless all are the same."""
-    means = [v.mean for row, v in zip(rows, values, strict=True) if v and row.final]
-    top = best(means) if len(set(means)) > 1 else None
+def _marked(rows: Sequence[Row], values: Sequence[Spread | None], column: Column) -> list[Entry]:
+    """Entries of a column; best are those that read like the best finished one, unless all do."""
+    texts = [column.text(value) if value else NONE for value in values]
+    means = {v.mean: _mean(t) for r, v, t in zip(rows, values, texts, strict=True) if v and r.final}
+    is_contest = len(set(means.values())) > 1
+    top = means[column.best(list(means))] if column.best and is_contest else None
     return [
-        Entry(text(value), row.final and value.mean == top) if value else Entry(NONE)
-        for row, value in zip(rows, values, strict=True)
+        Entry(text, row.final and _mean(text) == top) for row, text in zip(rows, texts, strict=True)
     ]
+
+
+def _mean(text: str) -> str:
+    """A number as it is shown, without its spread."""
+    return text.partition(" ±")[0]
 
 
 def _fits(wanted: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
@@ -176,17 +171,17 @@ def _same(wanted: Any, value: Any) -> bool:
 
 
 def _compared(row: Row | None, published: Mapping[str, Any]) -> Comparison:
-    metric, value = str(published.get("metric", "accuracy")), published.get("value")
-    ours = row.numbers.get(metric) if row else None
+    metric = str(published.get("metric", "accuracy"))
     is_share = metric.endswith("accuracy")
-    known = isinstance(value, int | float)
+    ours = row.numbers.get(metric) if row else None
+    theirs = value if isinstance(value := published.get("value"), int | float) else None
     label = row.label if row else ", ".join(_pairs(published.get("settings", {})))
     return Comparison(
         label + ("" if row is None or row.final else " (so far)"),
         metric.replace("_", " ") + (" (%)" if is_share else ""),
         NONE if ours is None else percent(ours) if is_share else f"{ours.mean:.4g}",
-        NONE if not known else f"{100 * value:.1f}" if is_share else f"{value:.4g}",
-        NONE if not known or ours is None else _difference(ours.mean - value, is_share),
+        NONE if theirs is None else f"{100 * theirs:.1f}" if is_share else f"{theirs:.4g}",
+        NONE if theirs is None or ours is None else _difference(ours.mean - theirs, is_share),
         str(published.get("source", "")),
     )
 

@@ -1,0 +1,43 @@
+# Two commands for everybody: `make demo` shows FedTide, `make test` proves it. Both set up .venv first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help demo test check lint types imports format bench clean
+
+help:            ## list the commands
+	@grep -E '^[a-z]+: .*##|^[a-z]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 12
+
+demo: $(READY)   ## run a small study in which clients leave and others arrive
+	$(BIN)/fedtide run studies/quickstart.toml
+
+test: $(READY)   ## run all tests
+	$(BIN)/pytest -n auto
+
+check: lint types imports test  ## lint, types, import contract, tests
+
+lint: $(READY)   ## ruff: rules and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)  ## mypy, strict
+	$(BIN)/mypy
+
+imports: $(READY)  ## the contract of the rooms
+	$(BIN)/lint-imports --no-logo
+
+format: $(READY)  ## mend what ruff can mend
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:           ## remove the environment and all results
+	rm -rf $(VENV) runs .bench
+
+# Torch first and alone: the pinned version decides which build is taken.
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "FedTide needs Python 3.11 or newer"'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(grep '^torch==' constraints.txt)"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,hub]'
+	touch $(READY)
