@@ -89,9 +89,9 @@ def run(
 ) -> History:
     """Run an experiment; `watch` sees every line of the journal as it is written."""
     e, algorithm, journal = experiment, experiment.algorithm, journal or Journal()
-    who, archive = e.participation.start(), Archive()
     with one_thread(), furnished(e) as house:
-        model = house.initial
+        model, archive = house.initial, Archive()
+        who = e.participation.start(house.crowd, e.seed)
         for t in range(e.population.length):
             clock = Clock()
             facts: Mapping[str, Any] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -79,6 +79,15 @@ class Session(NamedTuple):
     clients: Ids  # who exists
     first: int  # its first round
     rounds: int  # how many rounds it lasts
+
+
+class Crowd(NamedTuple):
+    """All clients that ever exist, as a participation process may know them."""
+
+    clients: int
+    labels: Callable[
+        [], NDArray[np.int64]
+    ]  # [clients, classes]: examples of each label, at the start
 
 
 class Group(NamedTuple):

@@ -26,6 +26,15 @@ class Holdings(ABC):
     def examples(self, t: int, ids: Ids, places: NDArray[np.int64]) -> NDArray[np.int64]:
         """The examples at `places` [U, ...] of each client's store."""
 
+    @property
+    @abstractmethod
+    def clients(self) -> int:
+        """How many clients ever exist."""
+
+    @abstractmethod
+    def labels(self, targets: NDArray[np.int64], classes: int) -> NDArray[np.int64]:
+        """How many examples of each label every client holds at the start: [clients, classes]."""
+
     @abstractmethod
     def held(self, t: int, ids: Ids) -> NDArray[np.int64]:
         """Every example that one of these clients holds, at least once."""
@@ -54,8 +63,14 @@ class Static(Holdings):
 
     @property
     def clients(self) -> int:
-        """How many clients there are."""
         return len(self.offsets) - 1
+
+    def labels(self, targets: NDArray[np.int64], classes: int) -> NDArray[np.int64]:
+        owners = np.repeat(np.arange(self.clients), np.diff(self.offsets))
+        cells = np.bincount(
+            owners * classes + targets[self.order], minlength=self.clients * classes
+        )
+        return cells.reshape(self.clients, classes)
 
     def sizes(self, t: int, ids: Ids) -> NDArray[np.int64]:
         return self.offsets[ids + 1] - self.offsets[ids]

@@ -10,7 +10,7 @@ import torch
 
 from fedtide.core.errors import TrainingError
 from fedtide.core.trees import size_bytes, tree_map
-from fedtide.core.types import Cohort, Dataset, Ids, Model, Session, Walk, Work
+from fedtide.core.types import Cohort, Crowd, Dataset, Ids, Model, Session, Walk, Work
 from fedtide.data.batches import ClientData
 from fedtide.data.holdings import distribute
 from fedtide.data.source import Data
@@ -46,6 +46,12 @@ class House:
     def initial(self) -> Model:
         """The untrained model."""
         return self.engine.task.initial
+
+    @property
+    def crowd(self) -> Crowd:
+        """All clients that ever exist."""
+        holdings, targets = self.engine.data.holdings, self.dataset.train.targets.cpu().numpy()
+        return Crowd(holdings.clients, lambda: holdings.labels(targets, self.dataset.classes))
 
     def enter(self, session: Session, bytes_down: int, bytes_up: int) -> None:
         """A session begins: note what a client receives and sends, and what its labels are tested on."""

@@ -8,14 +8,14 @@ import numpy as np
 
 from fedtide.core.errors import ConfigError, require
 from fedtide.core.rng import stream
-from fedtide.core.types import Ids, Nothing, Round, Session
+from fedtide.core.types import Crowd, Ids, Nothing, Round, Session
 
 
 @dataclass(frozen=True, kw_only=True)
 class Participation(ABC):
     """A process over rounds; its state, if it has one, is passed and returned."""
 
-    def start(self) -> Any:
+    def start(self, crowd: Crowd, seed: int) -> Any:
         """The state before the first round."""
         return Nothing()
 

@@ -11,7 +11,6 @@ from plotly.offline import get_plotlyjs
 
 from fedtide.record.folder import StudyFolder, write_text
 from fedtide.record.report.charts import charts, shown
-from fedtide.record.report.colours import look
 from fedtide.record.report.headline import headline
 from fedtide.record.report.numbers import Results, results
 from fedtide.record.report.sessions import common_spans
@@ -49,7 +48,7 @@ def page(folder: StudyFolder) -> str:
         facts=facts(found),
         charts=drawn,
         figures={chart.key: chart.figure for chart in drawn},
-        legend=[(row, look(row.number), row.number in visible) for row in found.rows if row.runs],
+        legend=sorted((row.number not in visible, row) for row in found.rows if row.runs),
         source=source.read_text(encoding="utf-8") if source.exists() else "",
         plotly=Markup(get_plotlyjs()),  # not escaped: Plotly's own file
     )

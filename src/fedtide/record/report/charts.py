@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from fedtide.record.journal import Line
 from fedtide.record.report.colours import Look, look
-from fedtide.record.report.numbers import Row
+from fedtide.record.report.numbers import Row, ranked
 from fedtide.record.report.sessions import Span, common_spans
 
 Figure = dict[str, Any]
@@ -68,18 +68,17 @@ COHORT = Quantity(
 
 
 def charts(rows: Sequence[Row]) -> list[Chart]:
-    """Every chart that has something to show."""
+    """Every chart that has something to show: a single round is no course."""
     made = [_chart(rows, ACCURACY), _chart(rows, TRAIN_LOSS)]
     sizes = {line["cohort"] for row in rows for lines in row.runs.values() for line in lines}
     if len(sizes) > 1:
         made.append(_chart(rows, COHORT))
-    return [chart for chart in made if chart.figure["data"]]
+    return [c for c in made if any(len(trace["x"]) > 1 for trace in c.figure["data"])]
 
 
 def shown(rows: Sequence[Row]) -> set[int]:
     """The rows whose lines are visible at first: all, or the best of many."""
-    ranked = sorted(rows, key=lambda row: (-_rank(row), row.number))
-    return {row.number for row in ranked[:MANY]}
+    return {row.number for row in ranked(rows)[:MANY]}
 
 
 def curve(runs: Sequence[Sequence[Line]], quantity: Quantity) -> Curve:
@@ -124,7 +123,7 @@ def _chart(rows: Sequence[Row], quantity: Quantity) -> Chart:
             if row.number in curves:
                 common = {"name": escape(row.label), "meta": row.number}
                 common |= {} if row.number in visible else {"visible": False}
-                traces += _traces(curves[row.number], look(row.number), common, many)
+                traces += _traces(curves[row.number], row.look, common, many)
     sessions = common_spans(rows)
     cut = any(len(c.rounds) > limit for c in whole.values())
     notes = [*_notes(rows, curves, cut), *_session_notes(sessions)]
@@ -135,8 +134,7 @@ def _chart(rows: Sequence[Row], quantity: Quantity) -> Chart:
 def _traces(points: Curve, style: Look, common: Figure, many: bool) -> Iterator[Figure]:
     """The band over the seeds, if there is one, and the line."""
     single = len(points.rounds) == 1
-    spread = points.low != points.high
-    if spread and not single:
+    if points.low != points.high and not single:
         yield common | {
             "x": points.rounds + points.rounds[::-1],
             "y": points.high + points.low[::-1],
@@ -152,16 +150,8 @@ def _traces(points: Curve, style: Look, common: Figure, many: bool) -> Iterator[
         "mode": "markers" if single else "lines",
         "line": {"color": style.colour, "width": 2, "dash": style.plotly_dash},
         "marker": {"color": style.colour, "size": 9},
-        **(_bars(points) if spread and single else {}),
         **({} if many else {"hovertemplate": "%{y:.4~r}"}),
     }
-
-
-def _bars(points: Curve) -> Figure:
-    """The spread of a single point."""
-    above = [high - mean for high, mean in zip(points.high, points.mean, strict=True)]
-    below = [mean - low for low, mean in zip(points.low, points.mean, strict=True)]
-    return {"error_y": {"array": above, "arrayminus": below, "symmetric": False}}
 
 
 def _layout(quantity: Quantity, many: bool) -> Figure:
@@ -171,7 +161,7 @@ def _layout(quantity: Quantity, many: bool) -> Figure:
         "yaxis": quiet | {"title": {"text": quantity.axis}},
         "hovermode": "closest" if many else "x unified",
         "showlegend": False,
-        "margin": {"l": 56, "r": 12, "t": 30, "b": 44},
+        "margin": {"l": 56, "r": 12, "t": 12, "b": 44},
     }
 
 
@@ -208,7 +198,8 @@ def _bands(sessions: Sequence[Span]) -> Figure:
         }
         for span in sessions[::every]
     ]
-    return {"shapes": shapes, "annotations": labels}
+    margin = {"l": 56, "r": 12, "t": 46 if varies else 30, "b": 44}
+    return {"shapes": shapes, "annotations": labels, "margin": margin}
 
 
 def _notes(rows: Sequence[Row], curves: dict[int, Curve], cut: bool) -> Iterator[str]:
@@ -233,10 +224,3 @@ def _session_notes(sessions: Sequence[Span] | None) -> Iterator[str]:
             yield f"Stripes: sessions, numbered above; {clients.pop()} clients in each."
         else:
             yield "Stripes: sessions, with their number and their clients above."
-
-
-def _rank(row: Row) -> float:
-    for name in ("transition_accuracy", "accuracy"):
-        if name in row.numbers:
-            return row.numbers[name].mean
-    return float("-inf")

@@ -25,6 +25,8 @@ def headline(results: Results) -> list[str]:
     if not rows:
         return ["No run has finished yet, so there is no answer."]
     sentences = [sentence(results, rows, said) for said in _metrics(results, rows)]
+    if len(rows) < len(results.rows):
+        sentences.append("Settings without a finished run are left out of this.")
     if len(results.seeds) == 1:
         sentences.append("One seed only: how much of this is chance is not known.")
     return sentences

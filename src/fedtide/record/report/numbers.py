@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from fedtide.record.folder import CellRecord, StudyFolder, labelled, slug
 from fedtide.record.journal import Line
 from fedtide.record.metrics import Metric, metrics
+from fedtide.record.report.colours import PALETTE, Look, look
 from fedtide.record.summary import spread
 
 
@@ -32,7 +33,8 @@ class Spread(NamedTuple):
 class Row(NamedTuple):
     """One setting of the grid: a row of the table and a line in every chart."""
 
-    number: int  # the same number has the same colour everywhere
+    number: int
+    look: Look  # the same everywhere
     label: str
     settings: Mapping[str, Any]
     words: Mapping[str, str]  # the settings as they are shown
@@ -45,6 +47,12 @@ class Row(NamedTuple):
     def final(self) -> bool:
         """Do the numbers come from finished runs?"""
         return bool(self.finished and self.numbers)
+
+    @property
+    def merit(self) -> float:
+        """The larger the better."""
+        known = self.numbers.get("transition_accuracy") or self.numbers.get("accuracy")
+        return known.mean if known else float("-inf")
 
 
 class Results(NamedTuple):
@@ -81,12 +89,25 @@ def results(folder: StudyFolder) -> Results:
         ends = dict(_ends(folder, cell))
         engines |= dict.fromkeys(end["engine"] for end in ends.values() if end.get("engine"))
         rows.append(_row(number, cell, list(ends), int(about["transition_rounds"])))
-    return Results(about, rows, list(engines))
+    return Results(about, _best_solid(rows), list(engines))
 
 
 def word(value: Any) -> str:
     """A setting's value as it is shown."""
     return labelled({"": value}).removeprefix(" = ")
+
+
+def ranked(rows: Sequence[Row]) -> list[Row]:
+    """The best first."""
+    return sorted(rows, key=lambda row: (-row.merit, row.number))
+
+
+def _best_solid(rows: list[Row]) -> list[Row]:
+    """With more rows than colours, the best ones get the solid lines."""
+    if len(rows) <= len(PALETTE):
+        return rows
+    places = {row.number: place for place, row in enumerate(ranked(rows))}
+    return [row._replace(look=look(places[row.number])) for row in rows]
 
 
 def _ends(folder: StudyFolder, cell: CellRecord) -> Iterator[tuple[int, Any]]:
@@ -103,6 +124,7 @@ def _row(number: int, cell: CellRecord, finished: list[int], transition_rounds: 
     known = [metrics(lines, transition_rounds) for lines in chosen if _evaluated(lines)]
     return Row(
         number,
+        look(number),
         cell.label,
         cell.settings,
         {key: word(value) for key, value in cell.settings.items()},

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fedtide.record.report.colours import Look, look
+from fedtide.record.report.colours import Look
 from fedtide.record.report.numbers import Results, Row, Spread, word
 
 NONE = "–"  # noqa: RUF001 (a dash, where there is no number)
+READABLE = 20  # columns
 
 Best = Callable[[Sequence[float]], float]
 
@@ -94,9 +95,9 @@ def result_table(results: Results) -> Table:
 
 
 def transition_table(results: Results) -> Table | None:
-    """Accuracy after each change of clients, if there were several."""
+    """Accuracy after each change of clients, if there were several but not too many to read."""
     count = max((len(row.transitions) for row in results.rows), default=0)
-    if count < 2:
+    if not 2 <= count <= READABLE:
         return None
     columns = [Column("", f"session {number + 2}", max, percent) for number in range(count)]
     entries = []
@@ -132,7 +133,7 @@ def _table(results: Results, titles: Sequence[str], columns: Sequence[Sequence[E
     keys = results.keys
     rows = [
         TableRow(
-            look(row.number),
+            row.look,
             row.label,
             [row.words.get(key, NONE) for key in keys],
             [column[place] for column in columns],
@@ -188,7 +189,7 @@ def _compared(row: Row | None, published: Mapping[str, Any]) -> Comparison:
 
 def _difference(gap: float, is_share: bool) -> str:
     """With its sign; for accuracies in percentage points."""
-    return f"{100 * gap:+.1f}" if is_share else f"{gap:+.4g}"
+    return f"{round(100 * gap, 1) + 0.0:+.1f}" if is_share else f"{gap:+.4g}"
 
 
 def _pairs(settings: Mapping[str, Any]) -> Iterator[str]:
