@@ -3,3 +3,29 @@
 from importlib.metadata import version
 
 __version__ = version("fedtide")
+
+from fedtide.config import load
+from fedtide.core.errors import FedTideError
+from fedtide.data.own import from_tensors, from_torch
+from fedtide.data.source import Data
+from fedtide.engines.choose import EngineChoice
+from fedtide.engines.train import Train
+from fedtide.experiment import Evaluation, Experiment, History, run
+from fedtide.study import Study, run_study
+
+__all__ = [
+    "Data",
+    "EngineChoice",
+    "Evaluation",
+    "Experiment",
+    "FedTideError",
+    "History",
+    "Study",
+    "Train",
+    "__version__",
+    "from_tensors",
+    "from_torch",
+    "load",
+    "run",
+    "run_study",
+]

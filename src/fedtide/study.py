@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from fedtide.core.errors import require
 from fedtide.experiment import Experiment, furnished, run
 from fedtide.record.folder import StudyFolder, labelled, write_json, write_model, write_text
 from fedtide.record.journal import Journal, Line
@@ -46,6 +47,12 @@ class Study:
     transition_rounds: int = 10
     published: tuple[Mapping[str, Any], ...] = ()
     source: str = ""  # the study file as it is run
+
+    def __post_init__(self) -> None:
+        rounds = self.transition_rounds
+        require(rounds >= 1, "transition_rounds", "at least 1", rounds)
+        distinct = len(set(self.seeds)) == len(self.seeds)
+        require(distinct, "compare.seed", "without repetition", list(self.seeds))
 
     @property
     def runs(self) -> list[Run]:
@@ -115,7 +122,8 @@ def preflight(study: Study) -> None:
 def run_one(run_: Run, path: Path, transition_rounds: int, watch: Watch) -> dict[str, Metric]:
     """One run and its files."""
     e = run_.experiment
-    folder = StudyFolder(path).run(run_.label, e.seed)
+    folder = StudyFolder(path).run(run_.cell, run_.label, e.seed)
+    folder.mkdir(parents=True)
     journal = Journal(folder / "journal.jsonl")
     try:
         history = run(e, journal, lambda line: watch(Progress(run_.label, e.seed, line)))

@@ -62,7 +62,8 @@ def folder(path, cells, *, seeds=(1, 2), unfinished=(), **about):
     (path / "study.toml").write_text('question = "Which is best?"\n# <b>a comment</b>\n')
     for number, (label, (_, runs)) in enumerate(zip(labels, cells, strict=True)):
         for seed, lines in runs.items():
-            at = made.run(label, seed)
+            at = made.run(number, label, seed)
+            at.mkdir(parents=True)
             text = "".join(json.dumps(entry) + "\n" for entry in lines)
             (at / "journal.jsonl").write_text(text)
             if (number, seed) not in unfinished:

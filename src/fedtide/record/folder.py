@@ -2,7 +2,7 @@
 
     study.toml            the study as it was run
     study.json            its cells and seeds, versions and machine
-    cells/<cell>/seed-<n>/
+    cells/<number>-<cell>/seed-<n>/
         journal.jsonl     one JSON line per round
         model.safetensors the final model
         run.json          metrics of the run, its engine
@@ -38,6 +38,7 @@ class CellRecord(NamedTuple):
     settings: Mapping[str, Any]  # only what differs between cells
     label: str
     runs: Mapping[int, list[Line]]  # journal lines by seed
+    ends: Mapping[int, Any]  # run.json by seed; only a finished run has one
 
 
 class StudyFolder:
@@ -69,25 +70,23 @@ class StudyFolder:
             ) from error
         return cls(path)
 
-    def run(self, label: str, seed: int) -> Path:
-        """The folder of one run."""
-        path = self.path / "cells" / slug(label) / f"seed-{seed}"
-        path.mkdir(parents=True, exist_ok=True)
-        return path
+    def run(self, cell: int, label: str, seed: int) -> Path:
+        """Where one run's files are."""
+        return self.path / "cells" / f"{cell + 1:02}-{slug(label)}" / f"seed-{seed}"
 
     def journals(self) -> list[CellRecord]:
         """Every cell with the journals of its finished and unfinished runs."""
         about = self.read_json("study.json")
         cells = []
-        for cell in about["cells"]:
-            runs = {}
+        for number, cell in enumerate(about["cells"]):
+            runs, ends = {}, {}
             for seed in about["seeds"]:
-                journal = (
-                    self.path / "cells" / slug(cell["label"]) / f"seed-{seed}" / "journal.jsonl"
-                )
-                if journal.exists() and (lines := read(journal)):
+                path = self.run(number, cell["label"], seed)
+                if (path / "journal.jsonl").exists() and (lines := read(path / "journal.jsonl")):
                     runs[seed] = lines
-            cells.append(CellRecord(cell["settings"], cell["label"], runs))
+                if (path / "run.json").exists():
+                    ends[seed] = json.loads((path / "run.json").read_text(encoding="utf-8"))
+            cells.append(CellRecord(cell["settings"], cell["label"], runs, ends))
         return cells
 
     def read_json(self, name: str) -> Any:
@@ -102,8 +101,8 @@ class StudyFolder:
 
 
 def slug(label: str) -> str:
-    """A label as a folder name."""
-    return re.sub(r"[^A-Za-z0-9.=+-]+", "-", label).strip("-.") or "all"
+    """A label as part of a folder name: readable, short, and safe on every file system."""
+    return re.sub(r"[^a-z0-9.]+", "-", label.lower())[:60].strip("-.") or "all"
 
 
 def write_text(path: Path, text: str) -> None:

@@ -53,6 +53,11 @@ def described(t: int, session: Session, ids: Ids, plan: Plan, work: Work, lr: fl
     }
 
 
+def charged(line: Line, bill: Mapping[str, Any]) -> Line:
+    """The line with the costs of what a start made clients do before the round."""
+    return line | {name: line.get(name, 0) + cost for name, cost in bill.items()}
+
+
 def read(path: Path) -> list[Line]:
     """The lines of a journal; a last line cut short by a crash is left out."""
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)

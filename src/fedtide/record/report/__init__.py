@@ -48,7 +48,10 @@ def page(folder: StudyFolder) -> str:
         facts=facts(found),
         charts=drawn,
         figures={chart.key: chart.figure for chart in drawn},
-        legend=sorted((row.number not in visible, row) for row in found.rows if row.runs),
+        legend=sorted(
+            ((row.number not in visible, row) for row in found.rows if row.runs),
+            key=lambda entry: entry[0],
+        ),
         source=source.read_text(encoding="utf-8") if source.exists() else "",
         plotly=Markup(get_plotlyjs()),  # not escaped: Plotly's own file
     )

@@ -45,6 +45,7 @@ class Quantity(NamedTuple):
     title: str
     axis: str
     digits: int
+    hover: str
     value: Callable[[Line], float | None]
 
 
@@ -53,6 +54,7 @@ ACCURACY = Quantity(
     "Test accuracy",
     "test accuracy (%)",
     2,
+    "%{y:.1f} %",
     lambda line: None if line["accuracy"] is None else 100 * line["accuracy"],
 )
 TRAIN_LOSS = Quantity(
@@ -60,10 +62,16 @@ TRAIN_LOSS = Quantity(
     "Training loss",
     "training loss (mean per example)",
     4,
+    "%{y:.3f}",
     lambda line: line["train_loss"],
 )
 COHORT = Quantity(
-    "cohort", "Clients that took part", "cohort size (clients)", 2, lambda line: line["cohort"]
+    "cohort",
+    "Clients that took part",
+    "cohort size (clients)",
+    2,
+    "%{y:.1f} clients",
+    lambda line: line["cohort"],
 )
 
 
@@ -114,16 +122,17 @@ def _chart(rows: Sequence[Row], quantity: Quantity) -> Chart:
     whole = {row.number: curve(list(row.runs.values()), quantity) for row in rows}
     curves = {number: thinned(c, limit) for number, c in whole.items() if c.rounds}
     visible, many = shown(rows), len(rows) > MANY
+    hover = f"round %{{x}}: {quantity.hover}" if many else quantity.hover
     traces: list[Figure] = []
     if len(curves) > 1 and all(c == next(iter(curves.values())) for c in curves.values()):
         one = next(iter(curves.values()))
-        traces += _traces(one, look(6), {"name": "every setting"}, many)
+        traces += _traces(one, look(6), {"name": "every setting"}, hover)
     else:
         for row in rows:
             if row.number in curves:
                 common = {"name": escape(row.label), "meta": row.number}
                 common |= {} if row.number in visible else {"visible": False}
-                traces += _traces(curves[row.number], row.look, common, many)
+                traces += _traces(curves[row.number], row.look, common, hover)
     sessions = common_spans(rows)
     cut = any(len(c.rounds) > limit for c in whole.values())
     notes = [*_notes(rows, curves, cut), *_session_notes(sessions)]
@@ -131,7 +140,7 @@ def _chart(rows: Sequence[Row], quantity: Quantity) -> Chart:
     return Chart(quantity.key, quantity.title, notes, {"data": traces, "layout": layout})
 
 
-def _traces(points: Curve, style: Look, common: Figure, many: bool) -> Iterator[Figure]:
+def _traces(points: Curve, style: Look, common: Figure, hover: str) -> Iterator[Figure]:
     """The band over the seeds, if there is one, and the line."""
     single = len(points.rounds) == 1
     if points.low != points.high and not single:
@@ -150,16 +159,23 @@ def _traces(points: Curve, style: Look, common: Figure, many: bool) -> Iterator[
         "mode": "markers" if single else "lines",
         "line": {"color": style.colour, "width": 2, "dash": style.plotly_dash},
         "marker": {"color": style.colour, "size": 9},
-        **({} if many else {"hovertemplate": "%{y:.4~r}"}),
+        "hovertemplate": hover,
     }
 
 
 def _layout(quantity: Quantity, many: bool) -> Figure:
+    spike = {
+        "spikethickness": 1,
+        "spikedash": "solid",
+        "spikecolor": "rgba(128,128,128,0.8)",
+        "unifiedhovertitle": {"text": "round %{x}"},
+    }
     quiet = {"automargin": True, "zeroline": False}
     return {
-        "xaxis": quiet | {"title": {"text": "rounds completed"}, "tickformat": "d"},
+        "xaxis": quiet | {"title": {"text": "rounds completed"}, "tickformat": "d"} | spike,
         "yaxis": quiet | {"title": {"text": quantity.axis}},
         "hovermode": "closest" if many else "x unified",
+        "hoverlabel": {"namelength": -1},
         "showlegend": False,
         "margin": {"l": 56, "r": 12, "t": 12, "b": 44},
     }

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from fedtide.record.folder import CellRecord, StudyFolder, labelled, slug
+from fedtide.record.folder import CellRecord, StudyFolder, word
 from fedtide.record.journal import Line
 from fedtide.record.metrics import Metric, metrics
 from fedtide.record.report.colours import PALETTE, Look, look
@@ -86,15 +85,9 @@ def results(folder: StudyFolder) -> Results:
     engines: dict[str, None] = {}
     rows = []
     for number, cell in enumerate(folder.journals()):
-        ends = dict(_ends(folder, cell))
-        engines |= dict.fromkeys(end["engine"] for end in ends.values() if end.get("engine"))
-        rows.append(_row(number, cell, list(ends), int(about["transition_rounds"])))
+        engines |= dict.fromkeys(e["engine"] for e in cell.ends.values() if e.get("engine"))
+        rows.append(_row(number, cell, list(cell.ends), int(about["transition_rounds"])))
     return Results(about, _best_solid(rows), list(engines))
-
-
-def word(value: Any) -> str:
-    """A setting's value as it is shown."""
-    return labelled({"": value}).removeprefix(" = ")
 
 
 def ranked(rows: Sequence[Row]) -> list[Row]:
@@ -108,14 +101,6 @@ def _best_solid(rows: list[Row]) -> list[Row]:
         return rows
     places = {row.number: place for place, row in enumerate(ranked(rows))}
     return [row._replace(look=look(places[row.number])) for row in rows]
-
-
-def _ends(folder: StudyFolder, cell: CellRecord) -> Iterator[tuple[int, Any]]:
-    """run.json by seed; only a finished run has one."""
-    for seed in cell.runs:
-        path = folder.path / "cells" / slug(cell.label) / f"seed-{seed}" / "run.json"
-        if path.exists():
-            yield seed, json.loads(path.read_text(encoding="utf-8"))
 
 
 def _row(number: int, cell: CellRecord, finished: list[int], transition_rounds: int) -> Row:

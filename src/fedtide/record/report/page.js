@@ -13,7 +13,7 @@
     const colour = (name) => style.getPropertyValue(name).trim();
     return {
       paper_bgcolor: "rgba(0,0,0,0)",
-      plot_bgcolor: "rgba(0,0,0,0)",
+      plot_bgcolor: colour("--page"),
       font: { color: colour("--ink"), family: "system-ui, sans-serif", size: 12 },
       "hoverlabel.bgcolor": colour("--lift"),
       "hoverlabel.bordercolor": colour("--rule"),

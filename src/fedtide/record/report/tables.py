@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from fedtide.record.folder import word
 from fedtide.record.report.colours import Look
-from fedtide.record.report.numbers import Results, Row, Spread, word
+from fedtide.record.report.numbers import Results, Row, Spread
 
 NONE = "–"  # noqa: RUF001 (a dash, where there is no number)
 READABLE = 20  # columns

@@ -1,0 +1,46 @@
+"""Your own model, data and algorithm, in one run: no registration, no subclass of a framework module."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+import fedtide
+from fedtide.algorithms.fedavg import Averaging, Down
+from fedtide.core.types import Nothing
+from fedtide.population.participation import Uniform
+from fedtide.population.sessions import Fixed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leashed(Averaging[Nothing]):
+    """FedAvg whose clients turn back when they are further than `length` from the global model."""
+
+    length: float = 1.0
+
+    def direction(self, grad: Tensor, y: Tensor, k: int, down: Down, mine: Nothing) -> Tensor:
+        away = y - down.x
+        return torch.where(away.norm() > self.length, away, grad)
+
+
+def blobs(count: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Points around four corners; the label is the corner."""
+    numbers = torch.Generator().manual_seed(seed)
+    labels = torch.randint(4, (count,), generator=numbers)
+    corners = torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])
+    return corners[labels] + 0.5 * torch.randn(count, 2, generator=numbers), labels
+
+
+experiment = fedtide.Experiment(
+    data=fedtide.Data(name=fedtide.from_tensors(blobs(2000, 1), blobs(500, 2))),
+    population=Fixed(clients=50, rounds=20),
+    participation=Uniform(clients=10),
+    algorithm=Leashed(length=0.5),
+    train=fedtide.Train(
+        model=nn.Sequential(nn.Linear(2, 16), nn.ReLU(), nn.Linear(16, 4)), epochs=2, lr=0.1
+    ),
+)
+
+if __name__ == "__main__":
+    history = fedtide.run(experiment)
+    print(f"{history.engine}; accuracy {history.metrics()['accuracy']:.1%}")

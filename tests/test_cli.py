@@ -1,0 +1,156 @@
+"""The command as a person uses it: output, exit codes, nothing left behind."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SMALL = """
+[data]
+name = "digits"
+[population]
+kind = "fixed"
+clients = 4
+rounds = 2
+[train]
+steps = 2
+"""
+
+
+def fedtide(*arguments, cwd, **environment):
+    code = "from fedtide.cli import main; main()"
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", code, *map(str, arguments)],
+        cwd=cwd,
+        env={"PATH": "", "COLUMNS": "120", "HF_HUB_OFFLINE": "1", **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture
+def study(tmp_path):
+    path = tmp_path / "small.toml"
+    path.write_text(SMALL)
+    return path
+
+
+def test_run_prints_a_table_and_names_the_report(study, tmp_path):
+    done = fedtide("run", study, "--seed", 1, "--seed", 2, "--jobs", 1, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "accuracy %" in done.stdout
+    assert "±" in done.stdout
+    assert "Report: runs/small/report.html" in done.stdout
+    summary = json.loads((tmp_path / "runs/small/summary.json").read_text())
+    assert len(summary["cells"][0]["metrics"]["accuracy"]["values"]) == 2
+    report = tmp_path / "runs/small/report.html"
+    report.unlink()
+    assert fedtide("report", "runs/small", cwd=tmp_path).returncode == 0
+    assert report.exists()
+
+
+def test_check_says_what_would_run(study, tmp_path):
+    done = fedtide("check", study, "--set", "compare.algorithm=['fedavg','moon']", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "2 settings x 1 seeds, 4 rounds in all" in done.stdout
+    assert "algorithm = moon" in done.stdout
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["small.toml"]
+
+
+@pytest.mark.parametrize("room", ["algorithms", "datasets", "models", "partitions", "starts"])
+def test_list_shows_every_kind(room, tmp_path):
+    from fedtide.cli import ROOMS
+
+    done = fedtide("list", room, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert all(kind in done.stdout for kind in ROOMS[room])
+
+
+def test_data_describes_a_dataset(tmp_path):
+    done = fedtide("data", "digits", cwd=tmp_path)
+    assert "1,442 training and 355 test examples, 10 labels" in done.stdout
+    assert "digits" in fedtide("data", cwd=tmp_path).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["run", "small.toml", "--set", "train.stepps=3"],
+            "train.stepps: Train has no such setting. Did you mean",
+        ),
+        (["run", "small.toml", "--set", "train.lr=nan"], "train.lr must be a finite number"),
+        (
+            ["run", "small.toml", "--set", "population.clients=0"],
+            "population.clients must be at least 1",
+        ),
+        (["run", "small.toml", "--set", "data.name=mnist"], "mnist"),
+        (["run", "small.toml", "--set", "data.name=minst"], "Did you mean 'mnist'?"),
+        (
+            ["run", "small.toml", "--out", "small.toml"],
+            "--out must be a folder that can be written",
+        ),
+        (
+            ["run", "small.toml", "--set", "train.model={kind='fashion-cnn',outputs=3}"],
+            "train.model",
+        ),
+        (["run", "absent.toml"], "must be a study file"),
+        (["report", "."], "must be the folder of a study"),
+        (["list", "algoritms"], "Did you mean 'algorithms'?"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_2(study, tmp_path, arguments, message):
+    before = sorted(p.name for p in tmp_path.iterdir())
+    done = fedtide(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("fedtide: ")
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert sorted(p.name for p in tmp_path.iterdir()) == before
+
+
+def test_a_damaged_file_is_named(study, tmp_path):
+    folder = tmp_path / "data" / "mnist"
+    folder.mkdir(parents=True)
+    for name in (
+        "train-images-idx3-ubyte",
+        "train-labels-idx1-ubyte",
+        "t10k-images-idx3-ubyte",
+        "t10k-labels-idx1-ubyte",
+    ):
+        (folder / name).write_bytes(b"\x00\x00\x08\x03broken")
+    done = fedtide(
+        "run", study, "--set", "data.name=mnist", cwd=tmp_path, FEDTIDE_DATA=str(tmp_path / "data")
+    )
+    assert done.returncode == 2
+    assert "ubyte" in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_training_that_breaks_down_is_exit_code_1(study, tmp_path):
+    done = fedtide("run", study, "--set", "train.lr=1e38", "--jobs", 1, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "Try a smaller train.lr" in done.stderr
+
+
+def test_version_and_help(tmp_path):
+    assert fedtide("--version", cwd=tmp_path).stdout.strip()
+    assert "run" in fedtide("--help", cwd=tmp_path).stdout
+
+
+@pytest.mark.parametrize("example", sorted(Path("examples").glob("*.py")), ids=str)
+def test_examples_run(example, tmp_path):
+    path = Path(example).resolve()
+    done = subprocess.run(
+        [sys.executable, "-W", "error", path],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "%" in done.stdout
+    assert len(path.read_text().splitlines()) < 60
