@@ -22,11 +22,12 @@ from fedtide.engines.rules import RULES
 from fedtide.engines.schedules import SCHEDULES
 from fedtide.models import MODELS
 from fedtide.network.plan import NETWORKS
+from fedtide.population import POPULATIONS
 from fedtide.population.participation import PARTICIPATION
-from fedtide.population.sessions import POPULATIONS
 from fedtide.record.folder import StudyFolder
 from fedtide.record.report import write_report
 from fedtide.starts import STARTS
+from fedtide.starts.trigger import TRIGGERS
 from fedtide.study import run_study
 from fedtide.terminal import Live, results
 
@@ -49,6 +50,7 @@ ROOMS: dict[str, Mapping[str, Any]] = {
     "schedules": SCHEDULES,
     "server-rules": SERVER_RULES,
     "starts": STARTS,
+    "triggers": TRIGGERS,
 }
 
 StudyFile = Annotated[Path, typer.Argument(help="A study file (TOML).", show_default=False)]

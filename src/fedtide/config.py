@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 import tomllib
 import types
 from collections.abc import Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import MISSING, fields, is_dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from fedtide.algorithms import ALGORITHMS
 from fedtide.algorithms.base import Algorithm
+from fedtide.algorithms.readings import READINGS, Reading
 from fedtide.algorithms.server import SERVER_RULES, ServerRule
 from fedtide.core.errors import ConfigError, choices
 from fedtide.data.partition import PARTITIONS, Partition
@@ -29,10 +33,13 @@ from fedtide.experiment import Evaluation, Experiment
 from fedtide.models import MODELS
 from fedtide.models.base import ModelSpec
 from fedtide.network.plan import NETWORKS, Network
+from fedtide.population import POPULATIONS
 from fedtide.population.participation import PARTICIPATION, Participation
-from fedtide.population.sessions import POPULATIONS, Population
+from fedtide.population.sessions import Population
 from fedtide.starts import STARTS
+from fedtide.starts.archive import KEEPS, Keep
 from fedtide.starts.base import Start
+from fedtide.starts.trigger import TRIGGERS, Trigger
 from fedtide.study import Cell, Study
 
 Table = dict[str, Any]
@@ -40,11 +47,14 @@ Table = dict[str, Any]
 KINDS: dict[type, Mapping[str, type]] = {
     Algorithm: ALGORITHMS,
     ServerRule: SERVER_RULES,
+    Reading: READINGS,
     Partition: PARTITIONS,
     Population: POPULATIONS,
     Participation: PARTICIPATION,
     Network: NETWORKS,
     Start: STARTS,
+    Trigger: TRIGGERS,
+    Keep: KEEPS,
     Rule: RULES,
     Schedule: SCHEDULES,
     ModelSpec: MODELS,
@@ -59,6 +69,8 @@ WORDS: dict[type, str] = {
     list: "a list",
     dict: "a table",
 }
+
+_folder = ContextVar("the study file's folder", default=Path())
 
 
 def load(path: Path, changes: Sequence[str] = (), seeds: Sequence[int] = ()) -> Study:
@@ -81,7 +93,11 @@ def load(path: Path, changes: Sequence[str] = (), seeds: Sequence[int] = ()) -> 
     if seeds:
         text += f"# --seed {' '.join(map(str, seeds))}\n"
         put(table, "compare.seed", list(seeds), "--seed")
-    return study(path.stem, table, text)
+    place = _folder.set(path.parent)
+    try:
+        return study(path.stem, table, text)
+    finally:
+        _folder.reset(place)
 
 
 def study(name: str, table: Table, source: str = "") -> Study:
@@ -133,7 +149,7 @@ def convert(hint: Any, raw: Any, where: str) -> Any:
     """A TOML value as the type that a field declares."""
     hint = get_origin(hint) if get_origin(hint) in KINDS else hint
     if hint in KINDS:
-        return _of_kind(KINDS[hint], raw, where)
+        return _of_kind(hint, raw, where)
     if get_origin(hint) in (Union, types.UnionType):
         return convert(next(part for part in get_args(hint) if _settable(part)), raw, where)
     if get_origin(hint) is Literal:
@@ -164,14 +180,37 @@ def _plain(hint: type, raw: Any, where: str) -> Any:
     return float(raw) if hint is float else raw
 
 
-def _of_kind(kinds: Mapping[str, type], raw: Any, where: str) -> Any:
-    """An object from `"kind"` or `{ kind = "kind", ... }`."""
+def _of_kind(base: type, raw: Any, where: str) -> Any:
+    """An object from `"kind"` or `{ kind = "kind", ... }`; `file.py:Class` is a kind of the user's own."""
     table = {"kind": raw} if isinstance(raw, str) else convert(dict, raw, where)
-    kind = table.get("kind")
+    kind, kinds = table.get("kind"), KINDS[base]
+    if isinstance(kind, str) and ":" in kind:
+        return build(own(base, kind, where), table, where)
     if not isinstance(kind, str) or kind not in kinds:
         got = f"{kind!r} is not known" if "kind" in table else "it has no kind"
         raise ConfigError(f"{where}: {got}. {choices(str(kind), kinds)}")
     return build(kinds[kind], table, where)
+
+
+def own(base: type, kind: str, where: str) -> type:
+    """The class behind `file.py:Class`, the file as seen from the study's folder."""
+    name, _, member = kind.rpartition(":")
+    file = (_folder.get() / name).resolve()
+    must = f"{where} must be a known kind or file.py:Class, a class of {base.__name__} in a file."
+    if file.suffix != ".py" or not file.is_file():
+        raise ConfigError(f"{must} Got {kind!r}: there is no file {name}. Check the path.")
+    # A package of the folder's name: other processes find it on sys.path, which they inherit.
+    if str(file.parent.parent) not in sys.path:
+        sys.path.append(str(file.parent.parent))
+    module = import_module(f"{file.parent.name}.{file.stem}")
+    if Path(str(module.__file__)).resolve() != file:
+        raise ConfigError(
+            f"{must} Got {kind!r}: {module.__name__} is already {module.__file__}. Rename the folder."
+        )
+    found = getattr(module, member, None)
+    if not isinstance(found, type) or not issubclass(found, base):
+        raise ConfigError(f"{must} Got {kind!r}: {name} has no such class. Check the name.")
+    return found
 
 
 def _settable(hint: Any) -> bool:

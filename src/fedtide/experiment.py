@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -17,18 +17,20 @@ from fedtide.core.types import Model, Round, Session
 from fedtide.data.source import Data
 from fedtide.engines.choose import EngineChoice
 from fedtide.engines.client import AnyAlgorithm
-from fedtide.engines.house import House, traffic
+from fedtide.engines.house import House
+from fedtide.engines.rehearsal import Rehearsal
 from fedtide.engines.train import Train
 from fedtide.network.plan import IdealNetwork, Network
 from fedtide.population.participation import Full, Participation
 from fedtide.population.sessions import Fixed, Population
 from fedtide.record.clock import Clock
-from fedtide.record.journal import Journal, Line, described
+from fedtide.record.journal import Journal, Line, charged, described
 from fedtide.record.metrics import Metric, metrics
 from fedtide.record.probes import PROBES, Finished
-from fedtide.starts.archive import Archive, Past
+from fedtide.starts.archive import Archive
 from fedtide.starts.base import Beginning, Start
 from fedtide.starts.previous import Previous
+from fedtide.starts.trigger import Era
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +66,15 @@ class Experiment:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        self.participation.check(self.population.at(0))
+        paced = self.algorithm.surveys == "epochs"
+        require(
+            not paced or self.train.epochs > 0,
+            "train.epochs",
+            f"at least 1 with {type(self.algorithm).__name__}, which works in local epochs",
+            self.train.epochs,
+            "Set train.epochs instead of train.steps.",
+        )
+        self.participation.check(self.population.at(0, self.seed))
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +92,15 @@ class History:
         return metrics(self.rounds, transition_rounds)
 
 
+class State(NamedTuple):
+    """What changes from round to round; what clients remember stays with the engine."""
+
+    server: Any  # the algorithm's
+    model: Model
+    era: Era  # since the last start
+    archive: Archive
+
+
 def run(
     experiment: Experiment,
     journal: Journal | None = None,
@@ -90,18 +109,18 @@ def run(
     """Run an experiment; `watch` sees every line of the journal as it is written."""
     e, algorithm, journal = experiment, experiment.algorithm, journal or Journal()
     with one_thread(), furnished(e) as house:
-        model, archive = house.initial, Archive()
+        now = State(None, house.initial, Era(), Archive())
         who = e.participation.start(house.crowd, e.seed)
         for t in range(e.population.length):
             clock = Clock()
-            facts: Mapping[str, Any] = {}
-            session = e.population.at(t)  # who exists
-            if t == session.first:  # someone came or went
-                archive = (*archive, Past(session.number - 1, model)) if t else archive
-                server, model, facts = begin(e, house, session, archive)
+            session = e.population.at(t, e.seed)  # who exists
+            now, facts, bill = begin(e, house, t, session, now)  # someone came or went
             clock.lap("session")
 
-            ids = e.participation.draw(who, t, session, e.seed)  # who takes part
+            ids = session.clients
+            if len(ids):
+                ids = e.participation.draw(who, t, session, e.seed)  # who takes part
+                house.weigh(algorithm, algorithm.broadcast(now.server), now.model.buffers)
             work = house.work(t, ids)
             plan = e.network.plan(t, ids, work, e.seed)  # what each can afford, what it costs
             ids, steps = ids[plan.able], plan.steps[plan.able]
@@ -110,6 +129,7 @@ def run(
 
             line = described(t, session, ids, plan, work, lr)
             if len(ids):  # without a cohort the model stays as it is
+                server, model, era, _ = now
                 down = algorithm.broadcast(server)
                 result = house.engine.run(
                     algorithm, e.train.optimiser, lr, down, model.buffers, ids, steps, t
@@ -118,37 +138,49 @@ def run(
                 cohort = house.cohort(t, ids, result.walk)
                 server = algorithm.aggregate(server, result.up, cohort)
                 buffers = e.train.next_buffers(model.buffers, result.buffers, cohort.share)
-                before, model = model, Model(server.x, buffers)
-                line |= {
-                    "train_accuracy": float(result.training.accuracy.mean()),
-                    "train_loss": float(result.training.loss.mean()),
-                }
-                done = Finished(t, session, before, model, result.up, cohort, plan)
+                after = Model(server.x, buffers)
+                accuracy, loss = (float(each.mean()) for each in reversed(result.training))
+                line |= {"train_accuracy": accuracy, "train_loss": loss}
+                now = now._replace(server=server, model=after, era=era.after(accuracy))
+                done = Finished(t, session, model, after, result.up, cohort, plan)
                 line |= {
                     k: v for name in e.evaluation.probes for k, v in PROBES[name](done).items()
                 }
             clock.lap("aggregate")
 
-            if e.evaluation.due(t, e.population.length):
-                line["accuracy"], line["loss"] = house.evaluate(t, model)
+            if len(session.clients) and e.evaluation.due(t, e.population.length):
+                line["accuracy"], line["loss"] = house.evaluate(t, now.model)
             clock.lap("evaluate")
-            journal.append(line | {**facts, "seconds": clock.seconds})  # what is kept
+            journal.append(charged(line, bill) | {**facts, "seconds": clock.seconds})  # what is kept
             watch(journal.lines[-1])
             who = e.participation.observe(who, Round(t, ids, journal.lines[-1]))
-        return History(e, journal.lines, model, house.engine.task.layout, house.engine.why)
+        return History(e, journal.lines, now.model, house.engine.task.layout, house.engine.why)
 
 
 def begin(
-    e: Experiment, house: House, session: Session, archive: Archive
-) -> tuple[Any, Model, Mapping[str, Any]]:
-    """A session's first server state and model, and facts about them for the journal."""
-    e.participation.check(session)
+    e: Experiment, house: House, t: int, session: Session, now: State
+) -> tuple[State, Mapping[str, Any], Mapping[str, Any]]:
+    """Answer a change of clients with a new start, if one is due; with facts about it and its costs."""
+    layout = house.engine.task.layout
+    context = Context(layout, len(session.clients))
+    if t == session.first:
+        if len(session.clients):
+            e.participation.check(session)
+        sample = e.algorithm.broadcast(e.algorithm.init(house.initial.x, context))
+        house.enter(session)
+        house.weigh(e.algorithm, sample, house.initial.buffers)
+    rehearse = Rehearsal(house, e.algorithm, e.network, session, t, e.seed)
+    number = now.era.number + 1
+    known = Beginning(number, session, house.initial, now.model, layout, now.archive, rehearse)
+    if not e.start.is_due(t, now.era, known):
+        return now, {}, rehearse.bill
+    archive = e.start.store(now.archive, now.era.over(now.model), layout) if number else Archive()
     if e.train.memories == "reset":
         house.engine.memory.clear()
-    model, facts = e.start.begin(Beginning(session, house.initial, archive))
-    server = e.algorithm.init(model.x, Context(house.engine.task.layout, len(session.clients)))
-    house.enter(session, *traffic(e.algorithm, e.algorithm.broadcast(server), model.buffers))
-    return server, model, facts
+    model, facts, gradient = e.start.begin(known._replace(archive=archive))
+    server = e.algorithm.init(model.x, context)
+    era = Era(number, t, session.clients, gradient)
+    return State(server, model, era, archive), {"start": number, **facts}, rehearse.bill
 
 
 @contextmanager

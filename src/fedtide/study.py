@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from fedtide.core.errors import require
+from fedtide.engines.choose import cpu_count
 from fedtide.experiment import Experiment, furnished, run
 from fedtide.record.folder import StudyFolder, labelled, write_json, write_model, write_text
 from fedtide.record.journal import Journal, Line
@@ -154,11 +154,6 @@ def about(study: Study) -> dict[str, Any]:
             "machine": f"{platform.system()} {platform.machine()}, {cpu_count()} cores",
         },
     }
-
-
-def cpu_count() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _with_workers(run_: Run, workers: int) -> Run:

@@ -43,7 +43,8 @@ class Parabolas:
         values = torch.tensor(np.repeat(targets, sizes), dtype=torch.float64)
         owners = np.repeat(np.arange(len(targets)), sizes)
         self.holdings = Static.of_owners(owners, len(targets))
-        whole = Batching(batch_size=max(sizes), epochs=STEPS)  # every step sees all of a client's data
+        # Every step sees all of a client's data.
+        whole = Batching(batch_size=max(sizes), epochs=STEPS)
         examples = Examples(torch.zeros(len(values), 1), values)
         task = Task(Constant(0.0), half_square)
         self.engine = EngineChoice(kind=kind, workers=1, device="cpu").build(
@@ -55,9 +56,7 @@ class Parabolas:
         """One round; answers what came back from the cohort."""
         ids, steps = np.array(ids), np.array(steps)
         down = self.algorithm.broadcast(self.server)
-        done = self.engine.run(
-            self.algorithm, self.rule, self.lr, down, {}, ids, steps, self.t
-        )
+        done = self.engine.run(self.algorithm, self.rule, self.lr, down, {}, ids, steps, self.t)
         sizes = self.holdings.sizes(self.t, ids)
         share = torch.from_numpy(sizes / sizes.sum())
         cohort = Cohort(torch.from_numpy(ids), share, done.walk, self.holdings.clients, self.t)

@@ -7,20 +7,26 @@ import torch
 from arena import CLIENTS, EQUAL, SIZES, World
 
 from fedtide.algorithms import server as rules
+from fedtide.algorithms.afa import AfaCD, AfaCS
 from fedtide.algorithms.fedacg import FedACG
+from fedtide.algorithms.fedagg import FedAgg
+from fedtide.algorithms.fedamplify import FedAmplify
+from fedtide.algorithms.fedau import FedAU
 from fedtide.algorithms.fedavg import FedAvg
+from fedtide.algorithms.fedbabu import FedBABU
 from fedtide.algorithms.feddyn import FedDyn
+from fedtide.algorithms.fedgh import FedGH
 from fedtide.algorithms.fednova import FedNova
 from fedtide.algorithms.fedprox import FedProx
+from fedtide.algorithms.fedvarp import FedVarp
+from fedtide.algorithms.mifa import Mifa
 from fedtide.algorithms.moon import Moon
 from fedtide.algorithms.scaffold import Scaffold
 from fedtide.data.batches import Batching
 
 ANY = World()
 EQUAL_SIZES = World(sizes=EQUAL)
-EQUAL_STEPS = World(
-    sizes=SIZES, batching=Batching(batch_size=4, steps=2, sampling="replacement")
-)
+EQUAL_STEPS = World(sizes=SIZES, batching=Batching(batch_size=4, steps=2, sampling="replacement"))
 
 
 def mean_of(field: str) -> Callable[[Any, dict], torch.Tensor]:
@@ -45,4 +51,13 @@ TABLE = {
     "fedacg": Row(FedACG(lambda_=0.6, beta=0.2), FedACG(lambda_=0, beta=0), EQUAL_SIZES),
     "feddyn": Row(FedDyn(alpha=0.2), invariant=("h", mean_of("g"))),
     "fednova": Row(FedNova(server=rules.Momentum(beta=0.3)), FedNova(), EQUAL_STEPS),
+    "mifa": Row(Mifa(), invariant=("g", mean_of("g"))),
+    "fedvarp": Row(FedVarp(server_lr=0.9), invariant=("y", mean_of("y"))),
+    "fedau": Row(FedAU(cutoff=2, server_lr=3.0)),
+    "fedamplify": Row(FedAmplify(period=2, server_lr=3.0), FedAmplify(period=2, server_lr=1.0)),
+    "afa-cd": Row(AfaCD(server_lr=0.3)),
+    "afa-cs": Row(AfaCS(server_lr=0.3), invariant=("g", mean_of("g"))),
+    "fedagg": Row(FedAgg(alpha=0.9, cap=0.1)),
+    "fedbabu": Row(FedBABU()),
+    "fedgh": Row(FedGH(head_lr=0.3, head_steps=2)),
 }

@@ -11,6 +11,7 @@ from torch import nn
 
 from fedtide.algorithms.fedavg import FedAvg
 from fedtide.core.types import Dataset, Examples
+from fedtide.data.partition import PARTITIONS
 from fedtide.data.source import Data
 from fedtide.engines.choose import EngineChoice
 from fedtide.engines.rules import Sgd
@@ -143,7 +144,7 @@ def dataset():
 
 def experiment(**changes):
     e = Experiment(
-        data=Data(name=dataset()),
+        data=Data(name=dataset(), partition=PARTITIONS["dirichlet-hetero"](alpha=1.0)),
         population=Alternating(clients=5, sessions=3, rounds=2),
         participation=Uniform(clients=3),
         algorithm=TABLE["scaffold"].algorithm,
@@ -175,7 +176,9 @@ def test_runs_repeat_bit_for_bit_and_leave_the_generators_alone(kind):
 def test_whole_runs_agree(name):
     algorithm = TABLE[name].algorithm
     loop, vectorised = (
-        run(experiment(algorithm=algorithm, engine=EngineChoice(kind=kind, workers=1, device="cpu")))
+        run(
+            experiment(algorithm=algorithm, engine=EngineChoice(kind=kind, workers=1, device="cpu"))
+        )
         for kind in KINDS
     )
     torch.testing.assert_close(loop.model.x, vectorised.model.x, atol=1e-5, rtol=0)

@@ -126,4 +126,4 @@ def test_wrong_settings(kind, settings, message):
 
 
 def test_the_names_of_the_rules():
-    assert RULES == {"sgd": Sgd, "adam": Adam}
+    assert {"sgd": Sgd, "adam": Adam} == RULES

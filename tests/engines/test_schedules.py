@@ -58,4 +58,4 @@ def test_wrong_settings(kind, settings, message):
 
 
 def test_the_names_of_the_schedules():
-    assert SCHEDULES == {"constant": Constant, "step": Step, "poly": Poly, "cosine": Cosine}
+    assert {"constant": Constant, "step": Step, "poly": Poly, "cosine": Cosine} == SCHEDULES

@@ -2,12 +2,21 @@
 
 from typing import Any
 
+from fedtide.algorithms.afa import AfaCD, AfaCS
 from fedtide.algorithms.base import Algorithm
+from fedtide.algorithms.continuous import Continuous
 from fedtide.algorithms.fedacg import FedACG
+from fedtide.algorithms.fedagg import FedAgg
+from fedtide.algorithms.fedamplify import FedAmplify
+from fedtide.algorithms.fedau import FedAU
 from fedtide.algorithms.fedavg import FedAvg
+from fedtide.algorithms.fedbabu import FedBABU
 from fedtide.algorithms.feddyn import FedDyn
+from fedtide.algorithms.fedgh import FedGH
 from fedtide.algorithms.fednova import FedNova
 from fedtide.algorithms.fedprox import FedProx
+from fedtide.algorithms.fedvarp import FedVarp
+from fedtide.algorithms.mifa import Mifa
 from fedtide.algorithms.moon import Moon
 from fedtide.algorithms.scaffold import Scaffold
 
@@ -19,4 +28,14 @@ ALGORITHMS: dict[str, type[Algorithm[Any, Any, Any, Any]]] = {
     "fedacg": FedACG,
     "feddyn": FedDyn,
     "fednova": FedNova,
+    "mifa": Mifa,
+    "fedvarp": FedVarp,
+    "fedau": FedAU,
+    "fedamplify": FedAmplify,
+    "afa-cd": AfaCD,
+    "afa-cs": AfaCS,
+    "fedagg": FedAgg,
+    "fedbabu": FedBABU,
+    "fedgh": FedGH,
+    "continuous": Continuous,
 }

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeVar, cast
+from typing import ClassVar, Generic, Literal, NamedTuple, TypeVar, cast
 
 from torch import Tensor
 
@@ -27,13 +27,31 @@ class Context(NamedTuple):
     population: int  # clients that exist
 
 
+class Survey(NamedTuple):
+    """All examples that a client holds, for an algorithm that looks at them; models in evaluation mode."""
+
+    gradient: Callable[[Vector], Vector]  # of the mean loss over all of them
+    outputs: Callable[[Vector], Outputs]  # on all of them
+    targets: Tensor  # [N]
+    mask: Tensor  # [N]: 0 where a row only fills the shape
+    layout: Layout
+    epochs: int  # local epochs of a round; 0 where steps are counted
+    over: bool  # the last local step is made
+
+
 @dataclass(frozen=True, kw_only=True)
 class Algorithm(ABC, Generic[Server, Down, Memory, Upload]):
     """Fields are numbers; methods touch nothing but their arguments; states are NamedTuples.
 
     `init`, `broadcast` and `aggregate` run on the server, the last with every upload field stacked to
     [U, ...]. The others run for one client, must not branch on values, and are vmapped as they are.
+
+    Few algorithms need more than mini-batches. One that `surveys` looks at all of a client's examples at
+    the beginning of every local epoch ("epochs") and when the last step is made (also "end"). What `survey`
+    returns takes the place of `mine` until `report`, which returns what is kept; nobody else pays for it.
     """
+
+    surveys: ClassVar[Literal["never", "epochs", "end"]] = "never"
 
     @abstractmethod
     def init(self, x: Vector, context: Context) -> Server:
@@ -60,6 +78,14 @@ class Algorithm(ABC, Generic[Server, Down, Memory, Upload]):
     def direction(self, grad: Vector, y: Vector, k: int, down: Down, mine: Memory) -> Vector:
         """What the local optimiser follows at step k."""
         return grad
+
+    def rate(self, lr: float, down: Down, mine: Memory) -> Tensor | float:
+        """The learning rate of this step; `lr` is the one that the study asks for."""
+        return lr
+
+    def survey(self, y: Vector, epoch: Tensor, survey: Survey, down: Down, mine: Memory) -> Memory:
+        """What a client notes before this local epoch (0, 1, ...), or when it has made so many."""
+        return mine
 
     @abstractmethod
     def report(self, y: Vector, walk: Walk, down: Down, mine: Memory) -> tuple[Upload, Memory]:

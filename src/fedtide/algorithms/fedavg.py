@@ -4,7 +4,9 @@ AISTATS 2017, Algorithm 1. The server rule is a setting, so FedAvgM, FedAdam, Fe
 """
 
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
+
+from torch import Tensor
 
 from fedtide.algorithms.base import Algorithm, Context
 from fedtide.algorithms.server import Average, ServerRule
@@ -34,9 +36,13 @@ class Upload(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Averaging(Algorithm[Server, Down, Memory, Upload], Generic[Memory]):
-    """What FedAvg and its relatives share: the mean update by share of examples, then the server rule."""
+    """What FedAvg and its relatives share: the mean update, then the server rule.
+
+    Clients count by their share of the cohort's examples or, as in many later papers, all the same.
+    """
 
     server: ServerRule = field(default_factory=Average)
+    weights: Literal["examples", "equal"] = "examples"
 
     def init(self, x: Vector, context: Context) -> Server:
         return Server(x, self.server.start(x))
@@ -48,9 +54,13 @@ class Averaging(Algorithm[Server, Down, Memory, Upload], Generic[Memory]):
         return Upload(y - down.x), mine
 
     def aggregate(self, server: Server, up: Upload, cohort: Cohort) -> Server:
-        return Server(*self.server.step(server.x, cohort.share @ up.delta, server.rule))
+        return Server(*self.server.step(server.x, self.share(cohort) @ up.delta, server.rule))
+
+    def share(self, cohort: Cohort) -> Tensor:
+        """How much each client of the cohort counts."""
+        return cohort.even if self.weights == "equal" else cohort.share
 
 
 @dataclass(frozen=True, kw_only=True)
 class FedAvg(Averaging[Nothing]):
-    """Clients train alone; the server averages by share of examples."""
+    """Clients train alone; the server averages."""

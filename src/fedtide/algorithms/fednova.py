@@ -16,7 +16,7 @@ class FedNova(Averaging[Nothing]):
     """Updates are normalised by the clients' local work before they are averaged."""
 
     def aggregate(self, server: Server, up: Upload, cohort: Cohort) -> Server:
-        p, a = cohort.share, cohort.walk.weight  # p_i, ||a_i||_1
+        p, a = self.share(cohort), cohort.walk.weight  # p_i, ||a_i||_1
         scale = 1 + (a - a[:, None]) @ p / a  # tau_eff / ||a_i||_1, exactly 1 where all are equal
         mean = (p * scale) @ up.delta
         return Server(*self.server.step(server.x, mean, server.rule))

@@ -18,7 +18,8 @@ _MIX = (
 
 def key(seed: int, *address: str | int) -> int:
     """A 128-bit number that stands for one address."""
-    text = "\x1f".join([str(seed), *(f"{type(part).__name__}:{part}" for part in address)])
+    parts = (f"{'str' if isinstance(part, str) else 'int'}:{part}" for part in address)
+    text = "\x1f".join([str(seed), *parts])
     return int.from_bytes(blake2b(text.encode(), digest_size=16).digest(), "little")
 
 

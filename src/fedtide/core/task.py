@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedtide.core.errors import ConfigError
 from fedtide.core.types import Buffers, Model, Outputs, Vector
@@ -87,9 +88,13 @@ class Task:
         self.has_convolutions = any(
             isinstance(part, nn.Conv1d | nn.Conv2d | nn.Conv3d) for part in module.modules()
         )
+        self.has_batch_norm = any(isinstance(part, _BatchNorm) for part in module.modules())
         # functional_call swaps values in and out of the module, so each thread needs a copy of its
         # own; on the meta device a copy is structure without storage.
-        self._structure = copy.deepcopy(_Both(module)).to("meta")
+        # Copied in one go, or parameters that are tied would come apart.
+        shells: dict[int, Tensor] = {id(b): b.detach().to("meta") for b in buffers.values()}
+        shells |= {id(p): nn.Parameter(p.detach().to("meta")) for p in parameters.values()}
+        self._structure = copy.deepcopy(_Both(module), shells)
         self._copies = threading.local()
 
     def train(self, x: Vector, buffers: Buffers, inputs: Tensor) -> tuple[Outputs, Buffers]:

@@ -49,13 +49,16 @@ class Batching:
                 "Set train.steps instead of train.epochs."
             )
 
+    def per_pass(self, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Steps of one pass over this many examples."""
+        return -(-sizes // self.batch_size)
+
     def available(self, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
         """How many steps clients with this many examples can make; none without examples."""
-        per_pass = -(-sizes // self.batch_size)
         if self.epochs:
-            return self.epochs * per_pass
+            return self.epochs * self.per_pass(sizes)
         if self.sampling == "pass":
-            return np.minimum(per_pass, self.steps)
+            return np.minimum(self.per_pass(sizes), self.steps)
         return np.where(sizes > 0, self.steps, 0)
 
     def places(
@@ -68,7 +71,7 @@ class Batching:
             draws = uniforms(seed, purpose, t, ids=ids, count=steps * self.batch_size)
             places = (draws * sizes[:, None]).astype(np.int64).reshape(shape)
             return Picks(places, np.ones(shape, dtype=bool))
-        per_pass = np.maximum(-(-sizes // self.batch_size), 1)[:, None]
+        per_pass = np.maximum(self.per_pass(sizes), 1)[:, None]
         passes = self.epochs or 1
         step = np.arange(steps)
         epoch = np.minimum(step // per_pass, passes - 1)  # [U, K]
@@ -93,6 +96,13 @@ class ClientData:
     def steps(self, t: int, ids: Ids) -> NDArray[np.int64]:
         """Local steps each client's data allow."""
         return self.batching.available(self.holdings.sizes(t, ids))
+
+    def everything(self, t: int, ids: Ids) -> Picks:
+        """All examples of these clients, [U, N]."""
+        sizes = self.holdings.sizes(t, ids)
+        places = np.arange(int(sizes.max(initial=1)))
+        mask = places < sizes[:, None]
+        return Picks(self.holdings.examples(t, ids, np.where(mask, places, 0)), mask)
 
     def picks(self, t: int, ids: Ids, steps: NDArray[np.int64], purpose: str) -> Picks:
         """The examples of every step of these clients."""

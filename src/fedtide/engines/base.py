@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedtide.core.errors import TrainingError
+from fedtide.core.errors import EngineError, TrainingError
 from fedtide.core.task import Task
 from fedtide.core.trees import leaves, repeated
 from fedtide.core.types import Batch, Buffers, Examples, Ids, Model, Nothing, Training, Walk
@@ -37,6 +37,7 @@ class Traits(NamedTuple):
     """What a trial step showed about a model."""
 
     is_random: bool  # it draws random numbers while training (dropout)
+    mixes: bool  # an example's output depends on the other examples of its batch (BatchNorm)
     vmap_error: str  # why it cannot be vectorised; empty if it can
 
 
@@ -49,6 +50,14 @@ class Result(NamedTuple):
     walk: Walk
 
 
+class Ground(NamedTuple):
+    """All that the clients of a cohort hold, for an algorithm that surveys."""
+
+    places: NDArray[np.int64]  # [U, N]
+    mask: NDArray[np.bool_]  # [U, N]
+    stride: NDArray[np.int64]  # [U]: steps of a local epoch
+
+
 class Errand(NamedTuple):
     """One round's work for a cohort, on its way to the clients."""
 
@@ -57,6 +66,7 @@ class Errand(NamedTuple):
     picks: Picks
     walk: Walk  # [U] each
     address: tuple[str | int, ...]  # of the round's random numbers
+    ground: Ground | None = None
 
 
 @dataclass(eq=False)
@@ -90,7 +100,7 @@ class Engine(ABC):
         purpose: str = "batch",
     ) -> Result:
         """One round of these clients, from `down`: `steps[u]` local steps each, at least one."""
-        lesson = Lesson(self.task, algorithm, rule, lr, down, buffers)
+        lesson = Lesson(self.task, algorithm, rule, lr, down, buffers, self.data.batching.epochs)
         started, local = rule.start(down.x), self.buffers == "local"
         fresh = Row(
             algorithm.memory(down), started if rule.carried else Nothing(), buffers if local else {}
@@ -101,8 +111,12 @@ class Engine(ABC):
         made = torch.as_tensor(steps).to(down.x)
         walk = Walk(made, torch.full_like(made, lr), rule.weight(made))
         picks = self.data.picks(t, ids, steps, purpose)
-        with torch.no_grad():
-            done = self.cohort(lesson, Errand(ids, rows, picks, walk, (purpose, t)))
+        ground = None
+        if algorithm.surveys != "never":
+            stride = self.data.batching.per_pass(self.data.holdings.sizes(t, ids))
+            ground = Ground(*self.data.everything(t, ids), stride)
+        with torch.no_grad(), lone_examples_explained(t):
+            done = self.cohort(lesson, Errand(ids, rows, picks, walk, (purpose, t), ground))
         check_finite(done, t, ids, lr)
         kept = Row(
             done.row.mine,
@@ -155,6 +169,21 @@ def check_finite(done: Report, t: int, ids: Ids, lr: float) -> None:
             f"Got a loss of {float(done.training.loss[broken][0]):g} with a learning rate of {lr:g}. "
             "Try a smaller train.lr, or clip gradients with train.optimiser.clip."
         )
+
+
+@contextmanager
+def lone_examples_explained(t: int) -> Iterator[None]:
+    """BatchNorm refuses a batch of one example; say what to do about it."""
+    try:
+        yield
+    except ValueError as error:
+        if "more than 1 value per channel" not in str(error):
+            raise
+        raise EngineError(
+            f"round {t}: a model with BatchNorm must see at least 2 examples in every batch. Got a "
+            "client whose last batch holds 1. Choose another train.batch_size, or sampling = "
+            "'replacement' with train.steps."
+        ) from error
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -63,7 +64,7 @@ class EngineChoice:
                 f"engine.kind must be 'loop' for the model {task.name}: it cannot be vectorised "
                 f"({traits.vmap_error}). Use engine.kind = 'loop' or 'auto'."
             )
-        workers = self.workers or len(os.sched_getaffinity(0))
+        workers = self.workers or cpu_count()
         return ENGINES[kind](task, data, traits, buffers, workers, self.chunk, f"{kind}: {why}")
 
     def _decide(self, task: Task, traits: Traits, device: torch.device) -> tuple[str, str]:
@@ -76,26 +77,39 @@ class EngineChoice:
         return "vectorised", f"{task.name} can be stacked over clients"
 
 
+def cpu_count() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def _try(task: Task, data: ClientData) -> Traits:
-    """Train two imagined clients for one step, stacked, on two real examples."""
+    """Train two imagined clients for one step, stacked, on three real examples."""
     examples = data.examples
-    inputs, targets = examples.take(torch.arange(2, device=examples.targets.device) % len(examples))
-    batch = Batch(inputs, targets, torch.ones(2, device=targets.device))
+    inputs, targets = examples.take(torch.arange(3, device=examples.targets.device) % len(examples))
     x, buffers = task.initial
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(), torch.no_grad():
         before = torch.get_rng_state()
-        task.train(x, buffers, inputs)
+        together = task.train(x, buffers, inputs)[0].logits[:2]
         is_random = not torch.equal(before, torch.get_rng_state())
-        algorithm, rule = FedAvg(), Sgd()
-        lesson = Lesson(task, algorithm, rule, 0.0, Down(x), buffers)
-        state = begin(lesson, Row(Nothing(), Nothing(), {}))
-        step = vmap(
-            partial(local_step, by_transform, lesson),
-            in_dims=(0, 0, None, None),
-            randomness="different",
-        )
-        try:
+        apart = task.train(x, buffers, inputs[:2])[0].logits
+        mixes = task.has_batch_norm if is_random else not torch.allclose(together, apart, rtol=1e-3)
+        batch = Batch(inputs, targets, torch.ones(3, device=targets.device))
+        return Traits(is_random, mixes, _vmap_error(task, batch))
+
+
+def _vmap_error(task: Task, batch: Batch) -> str:
+    """Why this model cannot be stacked; empty if it can."""
+    lesson = Lesson(task, FedAvg(), Sgd(), 0.0, Down(task.initial.x), task.initial.buffers)
+    state = begin(lesson, Row(Nothing(), Nothing(), {}))
+    step = vmap(
+        partial(local_step, by_transform, lesson),
+        in_dims=(0, 0, None, None),
+        randomness="different",
+    )
+    try:
+        with warnings.catch_warnings():  # torch may go client by client, with a warning (LSTM)
+            warnings.filterwarnings("error", message="There is a performance drop")
             step(repeated(state, 2), stack([batch, batch]), Nothing(), 0)
-        except RuntimeError as error:  # torch has no other word for "no batching rule"
-            return Traits(is_random, str(error).strip().splitlines()[0].rstrip("."))
-    return Traits(is_random, "")
+    except (RuntimeError, UserWarning) as error:  # torch has no other words for "no batching rule"
+        return str(error).strip().splitlines()[0].rstrip(".")
+    return ""

@@ -1,13 +1,14 @@
 """What one client does in a round; every engine runs these functions."""
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.func import grad
 
-from fedtide.algorithms.base import Algorithm
+from fedtide.algorithms.base import Algorithm, Survey
 from fedtide.core.task import Task
 from fedtide.core.types import Batch, Buffers, Outputs, Training, Vector, Walk
 from fedtide.engines.rules import Rule
@@ -15,6 +16,8 @@ from fedtide.engines.rules import Rule
 AnyAlgorithm = Algorithm[Any, Any, Any, Any]
 Objective = Callable[[Vector], tuple[Tensor, Any]]  # the loss, and what else came of it
 Gradient = Callable[[Objective, Vector], tuple[Vector, Any]]
+
+SURVEY_BLOCK = 1024  # examples whose gradient is computed at once
 
 
 class Lesson(NamedTuple):
@@ -26,6 +29,7 @@ class Lesson(NamedTuple):
     lr: float
     down: Any
     buffers: Buffers
+    epochs: int = 0  # local epochs of a round; 0 where steps are counted
 
 
 class State(NamedTuple):
@@ -43,6 +47,13 @@ class Row(NamedTuple):
     mine: Any  # the algorithm's memory
     rule: Any  # the optimiser's state, if it is carried
     buffers: Buffers  # its own buffers, if they stay local
+
+
+class Whole(NamedTuple):
+    """All that a client holds, for an algorithm that surveys."""
+
+    batch: Batch
+    stride: int  # steps of a local epoch
 
 
 class Report(NamedTuple):
@@ -95,7 +106,8 @@ def local_step(
 
     direction, (tally, buffers) = gradient(objective, state.y)
     direction = algorithm.direction(direction, state.y, k, down, mine)
-    y, rule = lesson.rule.step(state.y, direction, state.rule, lesson.lr)
+    lr = algorithm.rate(lesson.lr, down, mine)
+    y, rule = lesson.rule.step(state.y, direction, state.rule, lr)
     return State(y, rule, buffers, tally)
 
 
@@ -107,9 +119,45 @@ def conclude(lesson: Lesson, state: State, mine: Any, walk: Walk) -> Report:
     return Report(up, Row(mine, state.rule, state.buffers), state.buffers, training)
 
 
-def client_round(lesson: Lesson, row: Row, batches: Iterable[Batch], walk: Walk) -> Report:
+def surveyed(
+    gradient: Gradient,
+    lesson: Lesson,
+    over: bool,
+    state: State,
+    batch: Batch,
+    mine: Any,
+    epoch: Tensor,
+) -> Any:
+    """What the algorithm notes at a look at all of the client's examples."""
+    task = lesson.task
+
+    def loss(block: Batch, y: Vector) -> tuple[Tensor, Any]:
+        logits = task.view(y, state.buffers, block.inputs).logits
+        return (task.loss(logits, block.targets) * block.mask).sum(), ()
+
+    def whole(y: Vector) -> Vector:
+        blocks = map(Batch, *(torch.split(field, SURVEY_BLOCK) for field in batch))
+        parts = [gradient(partial(loss, block), y)[0] for block in blocks]
+        return torch.stack(parts).sum(0) / batch.mask.sum().clamp(min=1)
+
+    def outputs(y: Vector) -> Outputs:
+        return task.view(y, state.buffers, batch.inputs)
+
+    survey = Survey(whole, outputs, batch.targets, batch.mask, task.layout, lesson.epochs, over)
+    return lesson.algorithm.survey(state.y, epoch, survey, lesson.down, mine)
+
+
+def client_round(
+    lesson: Lesson, row: Row, batches: Iterable[Batch], walk: Walk, whole: Whole | None = None
+) -> Report:
     """A whole round of one client: this is what every engine means."""
-    state = begin(lesson, row)
+    state, mine = begin(lesson, row), row.mine
     for k, batch in enumerate(batches):
-        state = local_step(by_backward, lesson, state, batch, row.mine, k)
-    return conclude(lesson, state, row.mine, walk)
+        if whole and lesson.algorithm.surveys == "epochs" and k % whole.stride == 0:
+            epoch = torch.tensor(k // whole.stride)
+            mine = surveyed(by_backward, lesson, False, state, whole.batch, mine, epoch)
+        state = local_step(by_backward, lesson, state, batch, mine, k)
+    if whole:
+        epoch = torch.tensor(-(-int(walk.steps) // whole.stride))
+        mine = surveyed(by_backward, lesson, True, state, whole.batch, mine, epoch)
+    return conclude(lesson, state, mine, walk)

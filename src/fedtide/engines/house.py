@@ -8,9 +8,22 @@ from typing import Any
 
 import torch
 
+from fedtide.algorithms.base import Survey
 from fedtide.core.errors import TrainingError
 from fedtide.core.trees import size_bytes, tree_map
-from fedtide.core.types import Cohort, Crowd, Dataset, Ids, Model, Session, Walk, Work
+from fedtide.core.types import (
+    Buffers,
+    Cohort,
+    Crowd,
+    Dataset,
+    Ids,
+    Model,
+    Outputs,
+    Session,
+    Vector,
+    Walk,
+    Work,
+)
 from fedtide.data.batches import ClientData
 from fedtide.data.holdings import distribute
 from fedtide.data.source import Data
@@ -53,9 +66,21 @@ class House:
         holdings, targets = self.engine.data.holdings, self.dataset.train.targets.cpu().numpy()
         return Crowd(holdings.clients, lambda: holdings.labels(targets, self.dataset.classes))
 
-    def enter(self, session: Session, bytes_down: int, bytes_up: int) -> None:
-        """A session begins: note what a client receives and sends, and what its labels are tested on."""
-        self.population, self.bytes_down, self.bytes_up = len(session.clients), bytes_down, bytes_up
+    def weigh(self, algorithm: AnyAlgorithm, down: Any, buffers: Buffers) -> None:
+        """Note how many bytes a client receives and sends in this round."""
+        task, own = self.engine.task, _shapes(self.initial.buffers)
+        first = _shapes(self.dataset.train.ready(self.dataset.train.inputs[:1]))
+        one = torch.ones(1, device="meta")
+
+        def outputs(y: Vector) -> Outputs:
+            return task.view(y, own, first)
+
+        survey = Survey(torch.empty_like, outputs, one, one, task.layout, self.train.epochs, False)
+        self.bytes_down, self.bytes_up = traffic(algorithm, down, buffers, survey)
+
+    def enter(self, session: Session) -> None:
+        """A session begins: note who exists, and which labels its model is tested on."""
+        self.population = len(session.clients)
         holdings, dataset = self.engine.data.holdings, self.dataset
         held = torch.from_numpy(holdings.held(session.first, session.clients))
         present = torch.zeros(dataset.classes, dtype=torch.bool)
@@ -91,9 +116,19 @@ class House:
         return accuracy, loss
 
 
-def traffic(algorithm: AnyAlgorithm, down: Any, buffers: Any) -> tuple[int, int]:
+def traffic(
+    algorithm: AnyAlgorithm, down: Any, buffers: Buffers, survey: Survey
+) -> tuple[int, int]:
     """Bytes that one client receives and sends per round, from shapes alone."""
-    shapes = tree_map(lambda leaf: leaf.to("meta"), down)
+    shapes = _shapes(down)
     one = torch.ones((), device="meta")
-    up, _ = algorithm.report(shapes.x, Walk(one, one, one), shapes, algorithm.memory(shapes))
+    mine = algorithm.memory(shapes)
+    if algorithm.surveys != "never":
+        mine = algorithm.survey(shapes.x, one, survey, shapes, mine)
+        mine = algorithm.survey(shapes.x, one, survey._replace(over=True), shapes, mine)
+    up, _ = algorithm.report(shapes.x, Walk(one, one, one), shapes, mine)
     return size_bytes(down) + size_bytes(buffers), size_bytes(up) + size_bytes(buffers)
+
+
+def _shapes(tree: Any) -> Any:
+    return tree_map(lambda leaf: leaf.to("meta"), tree)

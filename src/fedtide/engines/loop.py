@@ -5,7 +5,7 @@ from contextlib import nullcontext
 from fedtide.core.rng import torch_seed
 from fedtide.core.trees import rows, stack
 from fedtide.engines.base import Engine, Errand, seeded
-from fedtide.engines.client import Lesson, Report, client_round
+from fedtide.engines.client import Lesson, Report, Whole, client_round
 
 
 class Loop(Engine):
@@ -14,13 +14,17 @@ class Loop(Engine):
     def cohort(self, lesson: Lesson, errand: Errand) -> Report:
         def one(u: int) -> Report:
             steps = int(errand.walk.steps[u])
-            batches = (
-                self.batch(errand.picks.places[u, k], errand.picks.mask[u, k]) for k in range(steps)
-            )
+            places, mask = errand.picks.places[u], errand.picks.mask[u]
+            batches = (self.batch(places[k, m], m[m]) for k, m in enumerate(mask[:steps]))
+            whole = None
+            if errand.ground:
+                ground, held, stride = (field[u] for field in errand.ground)
+                whole = Whole(self.batch(ground[held], held[held]), int(stride))
             address = ("dropout", *errand.address, int(errand.ids[u]))
             seed = torch_seed(self.data.seed, *address)
             with seeded(seed) if self.traits.is_random else nullcontext():
-                return client_round(lesson, rows(errand.rows, u), batches, rows(errand.walk, u))
+                row, walk = rows(errand.rows, u), rows(errand.walk, u)
+                return client_round(lesson, row, batches, walk, whole)
 
         clients = range(len(errand.ids))
         # Dropout draws from torch's one global generator, so such a model runs its clients in turn.

@@ -42,7 +42,9 @@ class Rule(ABC):
         return Nothing()
 
     @abstractmethod
-    def step(self, y: Vector, direction: Vector, state: Any, lr: float) -> tuple[Vector, Any]:
+    def step(
+        self, y: Vector, direction: Vector, state: Any, lr: float | Tensor
+    ) -> tuple[Vector, Any]:
         """One local step: the next model and the next state."""
 
     def weight(self, steps: Tensor) -> Tensor:
@@ -69,7 +71,9 @@ class Sgd(Rule):
     def start(self, y: Vector) -> Velocity | Nothing:
         return Velocity(torch.zeros_like(y)) if self.momentum else Nothing()
 
-    def step(self, y: Vector, direction: Vector, state: Any, lr: float) -> tuple[Vector, Any]:
+    def step(
+        self, y: Vector, direction: Vector, state: Any, lr: float | Tensor
+    ) -> tuple[Vector, Any]:
         direction = self.bounded(y, direction)
         if self.momentum:
             direction = self.momentum * state.v + direction
@@ -98,7 +102,9 @@ class Adam(Rule):
     def start(self, y: Vector) -> Moments:
         return Moments(torch.zeros_like(y), torch.zeros_like(y), y.new_zeros(()))
 
-    def step(self, y: Vector, direction: Vector, state: Any, lr: float) -> tuple[Vector, Any]:
+    def step(
+        self, y: Vector, direction: Vector, state: Any, lr: float | Tensor
+    ) -> tuple[Vector, Any]:
         direction = self.bounded(y, direction)
         made = state.made + 1
         m = self.beta1 * state.m + (1 - self.beta1) * direction

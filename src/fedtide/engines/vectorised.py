@@ -2,16 +2,18 @@
 
 import math
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.func import vmap
 
 from fedtide.core.rng import torch_seed
 from fedtide.core.trees import joined, repeated, rows, tree_map
 from fedtide.core.types import Nothing
 from fedtide.data.batches import Picks
-from fedtide.engines.base import Engine, Errand, seeded
+from fedtide.engines.base import Engine, Errand, Ground, seeded
 from fedtide.engines.client import (
     Lesson,
     Report,
@@ -21,6 +23,7 @@ from fedtide.engines.client import (
     by_transform,
     conclude,
     local_step,
+    surveyed,
 )
 
 CHUNK_BYTES = {"cpu": 16 << 20}  # about a processor's cache; elsewhere memory is the limit
@@ -54,15 +57,60 @@ class Vectorised(Engine):
             in_dims=(0, 0, 0, None),
             randomness="different",
         )
+        mine, survey = row.mine, partial(self._survey, lesson, _part(errand.ground, part))
         for k in range(int(counts[0])):
             active = int(np.count_nonzero(counts > k))  # those not yet finished
-            batch = self.batch(index[:active, k], mask[:active, k])
-            if active == len(part):
-                state = step(state, batch, row.mine, k)
-            else:
-                now = step(rows(state, slice(active)), batch, rows(row.mine, slice(active)), k)
-                tree_map(lambda whole, new: whole[: len(new)].copy_(new), state, now)
-        return vmap(partial(conclude, lesson))(state, row.mine, walk)
+            mine = survey(state, mine, np.full(active, k), False)
+            for who, width in self._together(mask[:active, k]):
+                batch = self.batch(index[who, k, :width], mask[who, k, :width])
+                if len(who) == len(part):
+                    state = step(state, batch, mine, k)
+                else:
+                    some = torch.from_numpy(who).to(state.y.device)
+                    now = step(rows(state, some), batch, rows(mine, some), k)
+                    tree_map(lambda all_, new, at=some: all_.index_copy_(0, at, new), state, now)
+        mine = survey(state, mine, counts.astype(np.int64), True)
+        return vmap(partial(conclude, lesson))(state, mine, walk)
+
+    def _together(self, mask: NDArray[np.bool_]) -> list[tuple[NDArray[np.int64], int]]:
+        """Clients whose batches [U, B] may be stacked, and the width of the stack.
+
+        Rows that only fill the shape are harmless, unless the model mixes the examples of a batch as
+        BatchNorm does; then only batches of one size go together.
+        """
+        sizes = mask.sum(1)
+        if not self.traits.mixes:
+            return [(np.arange(len(sizes)), int(sizes.max()))]
+        return [(np.flatnonzero(sizes == size), int(size)) for size in np.unique(sizes)]
+
+    def _survey(
+        self,
+        lesson: Lesson,
+        ground: Ground | None,
+        state: State,
+        mine: Any,
+        made: NDArray[np.int64],
+        over: bool,
+    ) -> Any:
+        """The survey of clients that have made so many steps: of those who begin an epoch, or of all."""
+        if ground is None or (lesson.algorithm.surveys == "end" and not over):
+            return mine
+        stride = ground.stride[: len(made)]
+        who = np.flatnonzero(over | (made % stride == 0))
+        if not len(who):
+            return mine
+        width = int(ground.mask[who].sum(1).max())
+        batch = self.batch(ground.places[who, :width], ground.mask[who, :width])
+        index, epoch = (
+            torch.from_numpy(n).to(state.y.device) for n in (who, -(-made // stride)[who])
+        )
+        look = vmap(partial(surveyed, by_transform, lesson, over))
+        new = look(rows(state, index), batch, rows(mine, index), epoch)
+        if len(who) == len(state.y):
+            return (
+                new  # as in the first survey, which may put something else in the place of `mine`
+            )
+        return tree_map(lambda whole, some: whole.index_copy(0, index, some), mine, new)
 
     def _chunk(self, lesson: Lesson, picks: Picks) -> int:
         """How many clients to stack: a function of the work alone, so that results never vary."""
@@ -73,6 +121,11 @@ class Vectorised(Engine):
         each = 4 * (4 * x.numel() + batch)  # model, gradient, direction, optimiser; one batch
         budget = CHUNK_BYTES.get(x.device.type, CHUNK_BYTES_ELSEWHERE)
         return max(1, budget // int(each))
+
+
+def _part(ground: Ground | None, part: torch.Tensor) -> Ground | None:
+    """The rows of some clients."""
+    return ground and Ground(*(field[part.cpu().numpy()] for field in ground))
 
 
 def _stacked(lesson: Lesson, row: Row, count: int) -> State:

@@ -1,1 +1,12 @@
 """Who exists, and who takes part?"""
+
+from fedtide.population.arrivals import Poisson, Trace
+from fedtide.population.sessions import Alternating, Fixed, Pattern, Population
+
+POPULATIONS: dict[str, type[Population]] = {
+    "fixed": Fixed,
+    "alternating": Alternating,
+    "pattern": Pattern,
+    "poisson": Poisson,
+    "trace": Trace,
+}

@@ -28,8 +28,8 @@ class Population(ABC):
         """The clients that ever exist, numbered group after group, and the labels their data come from."""
 
     @abstractmethod
-    def at(self, t: int) -> Session:
-        """The session of round t."""
+    def at(self, t: int, seed: int = 0) -> Session:
+        """The session of round t; the seed is for processes that draw."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class Fixed(Population):
     def groups(self, classes: int) -> list[Group]:
         return [Group(self.clients)]
 
-    def at(self, t: int) -> Session:
+    def at(self, t: int, seed: int = 0) -> Session:
         return Session(0, np.arange(self.clients), 0, self.rounds)
 
 
@@ -94,7 +94,7 @@ class Alternating(Population):
             first, second = range(size), range(size - shared, 2 * size - shared)
         return [Group(self.clients, tuple(first)), Group(self.clients, tuple(second))]
 
-    def at(self, t: int) -> Session:
+    def at(self, t: int, seed: int = 0) -> Session:
         index = t // self.rounds
         begin = self.clients * (index % 2)
         clients = np.arange(begin, begin + self.clients)
@@ -130,14 +130,7 @@ class Pattern(Population):
     def groups(self, classes: int) -> list[Group]:
         return [Group(self.clients)]
 
-    def at(self, t: int) -> Session:
+    def at(self, t: int, seed: int = 0) -> Session:
         index = t // self.rounds
         clients = np.array(sorted(self.sessions[index]), dtype=np.int64)
         return Session(index, clients, index * self.rounds, self.rounds)
-
-
-POPULATIONS: dict[str, type[Population]] = {
-    "fixed": Fixed,
-    "alternating": Alternating,
-    "pattern": Pattern,
-}

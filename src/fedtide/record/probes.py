@@ -26,4 +26,16 @@ def movement(done: Finished) -> Mapping[str, float]:
     return {"movement": float((done.after.x - done.before.x).norm())}
 
 
-PROBES: dict[str, Probe] = {"movement": movement}
+def rates(done: Finished) -> Mapping[str, Any]:
+    """The learning rates of each client, one per local epoch where the algorithm chooses them itself."""
+    eta = getattr(done.up, "eta", done.cohort.walk.lr[:, None])
+    return {"rates": eta.tolist()}
+
+
+def drift(done: Finished) -> Mapping[str, Any]:
+    """How far each client ended from the mean of all; every upload begins with the client's update."""
+    update = done.up[0]
+    return {"drift": (update - update.mean(0)).norm(dim=1).tolist()}
+
+
+PROBES: dict[str, Probe] = {"rates": rates, "drift": drift, "movement": movement}

@@ -4,5 +4,11 @@ from fedtide.starts.average import Average
 from fedtide.starts.base import Start
 from fedtide.starts.cold import Cold
 from fedtide.starts.previous import Previous
+from fedtide.starts.similarity import Similarity
 
-STARTS: dict[str, type[Start]] = {"cold": Cold, "previous": Previous, "average": Average}
+STARTS: dict[str, type[Start]] = {
+    "cold": Cold,
+    "previous": Previous,
+    "average": Average,
+    "similarity": Similarity,
+}

@@ -1,15 +1,119 @@
-"""The models that earlier sessions ended with."""
+"""The models that earlier sessions ended with, which of them are kept, and where."""
 
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from tempfile import NamedTemporaryFile
 from typing import NamedTuple
 
-from fedtide.core.types import Model
+import torch
+from torch import Tensor
+
+from fedtide.core.errors import ConfigError, require
+from fedtide.core.trees import leaves, size_bytes, tree_map
+from fedtide.core.types import Model, Nothing, Vector
+
+NONE = torch.empty(0)  # the gradient of a start that computes none
+Distance = Callable[[Vector, Vector], float]  # between two computed gradients
 
 
 class Past(NamedTuple):
-    """A finished session."""
+    """What is kept of a finished session."""
 
     session: int
     model: Model  # w^(s, T+1)
+    gradient: Vector = NONE  # G_s, where the start computes one
+    accuracy: float = 0.0  # of training, in its last round
 
 
-Archive = tuple[Past, ...]
+class Archive(NamedTuple):
+    """What a server keeps of earlier sessions."""
+
+    pilot: Model | Nothing = Nothing()  # w_Pilot
+    past: tuple[Past, ...] = ()
+
+    @property
+    def floats(self) -> int:
+        """Numbers stored: the paper's Z for the pilot model and 2Z for every session."""
+        kept = [self.pilot, *((past.model, past.gradient) for past in self.past)]
+        return sum(leaf.numel() for leaf in leaves(kept))
+
+    def check(self, like: Model) -> None:
+        """Raise an error unless every model has the shape of this run's."""
+        shape = [leaf.shape for leaf in leaves(like)]
+        for past in self.past:
+            if [leaf.shape for leaf in leaves(past.model)] != shape:
+                raise ConfigError(
+                    f"start: the archive must hold models of this run's shape, {like.x.numel():,} "
+                    f"parameters. Got {past.model.x.numel():,} from session {past.session}. "
+                    "Start a new archive when the model changes."
+                )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Keep(ABC):
+    """Which sessions stay in the archive; what exceeds `memory` megabytes lies on disk."""
+
+    memory: float = 1024.0
+
+    def __post_init__(self) -> None:
+        require(self.memory >= 0, "start.keep.memory", "zero or positive", self.memory)
+
+    @abstractmethod
+    def chosen(self, past: tuple[Past, ...], distance: Distance) -> tuple[Past, ...]:
+        """The sessions that stay, once the newest, the last of them, has come in."""
+
+    def added(self, past: tuple[Past, ...], new: Past, distance: Distance) -> tuple[Past, ...]:
+        """The sessions that stay when `new` comes in."""
+        tensors = (new.model, new.gradient)
+        if sum(size_bytes((p.model, p.gradient)) for p in (*past, new)) > self.memory * 2**20:
+            tensors = tree_map(on_disk, tensors)
+        return self.chosen((*past, new._replace(model=tensors[0], gradient=tensors[1])), distance)
+
+
+@dataclass(frozen=True, kw_only=True)
+class All(Keep):
+    """Every session: 2Z numbers each."""
+
+    def chosen(self, past: tuple[Past, ...], distance: Distance) -> tuple[Past, ...]:
+        return past
+
+
+@dataclass(frozen=True, kw_only=True)
+class Last(Keep):
+    """The last H sessions ("limited history" in section V)."""
+
+    H: int = 10
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.H >= 1, "start.keep.H", "at least 1", self.H)
+
+    def chosen(self, past: tuple[Past, ...], distance: Distance) -> tuple[Past, ...]:
+        return past[-self.H :]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diverse(Last):
+    """The H most diverse sessions ("selective retention"): from the newest, always the farthest next."""
+
+    def chosen(self, past: tuple[Past, ...], distance: Distance) -> tuple[Past, ...]:
+        stays, left = [past[-1]], list(past[:-1])
+        while left and len(stays) < self.H:
+            gaps = [min(distance(p.gradient, s.gradient) for s in stays) for p in left]
+            stays.append(left.pop(gaps.index(max(gaps))))
+        return tuple(sorted(stays, key=lambda p: p.session))
+
+
+def on_disk(tensor: Tensor) -> Tensor:
+    """The same tensor in a mapped temporary file, which goes when the tensor goes."""
+    if not tensor.numel():
+        return tensor
+    with NamedTemporaryFile(prefix="fedtide-") as file:  # the mapping outlives the file's name
+        held = torch.from_file(file.name, shared=True, size=tensor.numel(), dtype=tensor.dtype)
+    return held.copy_(tensor.reshape(-1)).view(tensor.shape)
+
+
+KEEPS: dict[str, type[Keep]] = {"all": All, "last": Last, "diverse": Diverse}

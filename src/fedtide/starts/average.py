@@ -1,20 +1,37 @@
 """Average: begin with the plain mean of the models of all earlier sessions."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
+from fedtide.core.errors import require
 from fedtide.core.mix import mixed
+from fedtide.core.task import Layout
+from fedtide.starts.archive import All, Archive, Diverse, Keep, Past
 from fedtide.starts.base import Beginning, Begun, Start
 
 
 @dataclass(frozen=True, kw_only=True)
 class Average(Start):
-    """Every earlier session counts the same."""
+    """Every session after the pilot counts the same."""
+
+    keep: Keep = field(default_factory=All)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        known = not isinstance(self.keep, Diverse)
+        require(known, "start.keep", "'all' or 'last' where no gradients are computed", "diverse")
 
     def begin(self, known: Beginning) -> Begun:
-        if not known.archive:
-            return Begun(known.initial, {})
-        weights = torch.full((len(known.archive),), 1 / len(known.archive))
-        model = mixed([past.model for past in known.archive], weights)
-        return Begun(model, {"start_weights": weights.tolist()})
+        if not known.archive.past:
+            return Begun(self.opening(known), {})
+        known.archive.check(known.initial)
+        past = known.archive.past
+        weights = torch.full((len(past),), 1 / len(past))
+        facts = {"start_weights": weights.tolist(), "stored_floats": known.archive.floats}
+        return Begun(mixed([p.model for p in past], weights), facts)
+
+    def store(self, archive: Archive, past: Past, layout: Layout) -> Archive:
+        if past.session < self.P:
+            return archive
+        return archive._replace(past=self.keep.added(archive.past, past, lambda a, b: 0.0))

@@ -10,4 +10,4 @@ class Previous(Start):
     """What every framework does when nobody thinks about it."""
 
     def begin(self, known: Beginning) -> Begun:
-        return Begun(known.archive[-1].model if known.archive else known.initial, {})
+        return Begun(self.opening(known), {})

@@ -1,0 +1,82 @@
+"""Continuous: federated continual learning by distillation, a baseline of Chang et al. (DIMC).
+
+The teacher is the model that the session begins with; with start "previous" that is the last session's.
+"kl" is the loss in the code of Chang et al.: KL(teacher || student), mean over the batch, no temperature.
+"relation" is the class-semantic relation distillation of GLFC (Dong et al., "Federated Class-Incremental
+Learning", CVPR 2022) as its code has it, binary cross entropy with the old model's sigmoids, for the case
+that all labels are old; gradient compensation and memory are not part of it. The teacher is viewed with
+the global model's buffers, and is counted as sent in every round.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits, log_softmax
+
+from fedtide.algorithms.base import Algorithm, Context, Look, Survey
+from fedtide.algorithms.fedavg import FedAvg
+from fedtide.core.errors import require
+from fedtide.core.types import Cohort, Outputs, Vector, Walk
+
+Any_ = Algorithm[Any, Any, Any, Any]
+
+
+class Server(NamedTuple):
+    """State of the server, and in the same shape what it sends."""
+
+    x: Vector
+    of: Any  # the other algorithm's
+    teacher: Vector
+
+
+@dataclass(frozen=True, kw_only=True)
+class Continuous(Algorithm[Server, Server, Any, Any]):
+    """Any other algorithm, held to what the session's first model says."""
+
+    of: Any_ = field(default_factory=FedAvg)
+    loss: Literal["kl", "relation"] = "kl"
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        require(self.weight >= 0, "algorithm.weight", "zero or positive", self.weight)
+
+    @property
+    def surveys(self) -> Literal["never", "epochs", "end"]:  # type: ignore[override]
+        return self.of.surveys
+
+    def init(self, x: Vector, context: Context) -> Server:
+        return Server(x, self.of.init(x, context), x)
+
+    def broadcast(self, server: Server) -> Server:
+        down = self.of.broadcast(server.of)
+        return Server(down.x, down, server.teacher)
+
+    def memory(self, down: Server) -> Any:
+        return self.of.memory(down.of)
+
+    def penalty(self, y: Vector, out: Outputs, look: Look, down: Server, mine: Any) -> Tensor:
+        old = look(down.teacher).logits
+        if self.loss == "kl":
+            p, q = log_softmax(old, -1), log_softmax(out.logits, -1)
+            each = (p.exp() * (p - q)).sum(-1)
+        else:
+            gaps = binary_cross_entropy_with_logits(out.logits, old.sigmoid(), reduction="none")
+            each = gaps.mean(-1)
+        return self.weight * each + self.of.penalty(y, out, look, down.of, mine)
+
+    def direction(self, grad: Vector, y: Vector, k: int, down: Server, mine: Any) -> Vector:
+        return self.of.direction(grad, y, k, down.of, mine)
+
+    def rate(self, lr: float, down: Server, mine: Any) -> Tensor | float:
+        return self.of.rate(lr, down.of, mine)
+
+    def survey(self, y: Vector, epoch: Tensor, survey: Survey, down: Server, mine: Any) -> Any:
+        return self.of.survey(y, epoch, survey, down.of, mine)
+
+    def report(self, y: Vector, walk: Walk, down: Server, mine: Any) -> tuple[Any, Any]:
+        return self.of.report(y, walk, down.of, mine)
+
+    def aggregate(self, server: Server, up: Any, cohort: Cohort) -> Server:
+        of = self.of.aggregate(server.of, up, cohort)
+        return Server(of.x, of, server.teacher)

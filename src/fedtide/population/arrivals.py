@@ -1,0 +1,186 @@
+"""Clients that come and go one by one: every round in which somebody does begins a new session."""
+
+from __future__ import annotations
+
+import csv
+from abc import abstractmethod
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import lru_cache
+from heapq import heappop, heappush
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedtide.core.errors import ConfigError, require
+from fedtide.core.rng import stream
+from fedtide.core.types import Group, Session
+from fedtide.population.sessions import Alternating, Population
+
+
+class Visits(NamedTuple):
+    """Client `client[v]` exists in the rounds arrive[v] <= t < leave[v]."""
+
+    client: NDArray[np.int64]
+    arrive: NDArray[np.int64]
+    leave: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, rows: list[tuple[int, int, int]]) -> Visits:
+        """Visits from rows of client, arrive, leave."""
+        return cls(*np.array(rows, dtype=np.int64).reshape(-1, 3).T)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arrivals(Population):
+    """`rounds` counts all rounds; a session lasts until the next client arrives or leaves.
+
+    Rounds without any client are a session too: nobody trains, nothing is tested, the model waits.
+    """
+
+    @property
+    def length(self) -> int:
+        return self.rounds
+
+    @abstractmethod
+    def visits(self, seed: int) -> Visits:
+        """Every stay of every client."""
+
+    def at(self, t: int, seed: int = 0) -> Session:
+        _, firsts = _timeline(self, seed)
+        return _session(self, seed, bisect_right(firsts, t) - 1)
+
+
+@lru_cache(maxsize=4)
+def _timeline(population: Arrivals, seed: int) -> tuple[Visits, list[int]]:
+    """All visits, and the rounds in which sessions begin."""
+    visits = population.visits(seed)
+    changes = np.unique(np.concatenate([[0], visits.arrive, visits.leave]))
+    return visits, changes[changes < population.rounds].tolist()
+
+
+@lru_cache(maxsize=4)
+def _session(population: Arrivals, seed: int, number: int) -> Session:
+    """One session, made when it begins; its other rounds cost nothing."""
+    visits, firsts = _timeline(population, seed)
+    first, end = (*firsts, population.rounds)[number : number + 2]
+    here = (visits.arrive <= first) & (visits.leave > first)
+    return Session(number, np.unique(visits.client[here]), first, end - first)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Poisson(Arrivals):
+    """Arrivals are a Poisson process; stays are exponential or heavy-tailed (Pareto).
+
+    After `opening` quiet rounds with `present` clients, present / stay clients arrive per round, so that
+    `present` stays the expected number (Little's law). With a `tide`, two groups with the labels of
+    `alternating` take turns to arrive, for `tide` rounds each.
+    """
+
+    clients: int = 100  # that ever exist; in each group, if there is a tide
+    present: int = 20
+    stay: float = 20.0  # mean rounds
+    law: Literal["exponential", "pareto"] = "exponential"
+    shape: float = 1.5  # of the Pareto law: the smaller, the heavier the tail
+    opening: int = 10
+    tide: int = 0  # 0: one group with all labels
+    labels_overlap: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.clients >= 1, "population.clients", "at least 1", self.clients)
+        known = f"from 1 to the {self.clients} clients of a group"
+        require(1 <= self.present <= self.clients, "population.present", known, self.present)
+        require(self.stay > 0, "population.stay", "positive", self.stay)
+        require(self.shape > 1, "population.shape", "above 1", self.shape)
+        require(self.opening >= 1, "population.opening", "at least 1", self.opening)
+        require(self.tide >= 0, "population.tide", "zero or positive", self.tide)
+        self._alternating()
+
+    def groups(self, classes: int) -> list[Group]:
+        return self._alternating().groups(classes) if self.tide else [Group(self.clients)]
+
+    def visits(self, seed: int) -> Visits:
+        rng = stream(seed, "arrivals")
+        absent = [list(range(g * self.clients, (g + 1) * self.clients)) for g in (0, 1)]
+        leaving: list[tuple[int, int]] = []
+        rows = []
+        for t in range(self.rounds):
+            while leaving and leaving[0][0] <= t:
+                client = heappop(leaving)[1]
+                absent[client // self.clients].append(client)
+            quiet = t < self.opening
+            count = self.present * (t == 0) if quiet else rng.poisson(self.present / self.stay)
+            pool = absent[0 if quiet else self._turn(t)]
+            for _ in range(min(count, len(pool))):  # who would be the same person twice does not come
+                place = int(rng.integers(len(pool)))
+                pool[place], pool[-1] = pool[-1], pool[place]
+                leave = max(t, self.opening) + self._stay(rng)
+                heappush(leaving, (leave, pool[-1]))
+                rows.append((pool.pop(), t, leave))
+        return Visits.of(rows)
+
+    def _turn(self, t: int) -> int:
+        """Which group arrives: first the one that is not there yet."""
+        return ((t - self.opening) // self.tide + 1) % 2 if self.tide else 0
+
+    def _stay(self, rng: np.random.Generator) -> int:
+        scale = rng.exponential() if self.law == "exponential" else rng.pareto(self.shape)
+        mean = 1 if self.law == "exponential" else 1 / (self.shape - 1)
+        return max(1, round(self.stay * scale / mean))
+
+    def _alternating(self) -> Alternating:
+        return Alternating(clients=self.clients, labels_overlap=self.labels_overlap)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trace(Arrivals):
+    """Recorded visits: a CSV `file` with the columns client, arrive, leave, or the same as a list.
+
+    A client exists in the rounds arrive <= t < leave; it may come back. Times are rounds from 0.
+    """
+
+    file: str = ""
+    stays: tuple[tuple[int, ...], ...] = ()  # [client, arrive, leave]
+    clients: int = 0  # that ever exist; 0: as many as the trace names
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if bool(self.file) == bool(self.stays):
+            raise ConfigError(
+                "population 'trace' must have visits: either a file or stays. "
+                f"Got file = {self.file!r} and {len(self.stays)} stays. Set one of them."
+            )
+        for number, row in enumerate(self._rows()):
+            where = f"{self.file}, visit {number}" if self.file else f"population.stays[{number}]"
+            fits = len(row) == 3 and row[0] >= 0 and 0 <= row[1] < row[2]
+            require(fits, where, "client, arrive, leave with arrive < leave", list(row))
+            known = not self.clients or row[0] < self.clients
+            require(known, where, f"a client below population.clients = {self.clients}", row[0])
+
+    def groups(self, classes: int) -> list[Group]:
+        return [Group(self.clients or 1 + max(row[0] for row in self._rows()))]
+
+    def visits(self, seed: int) -> Visits:
+        return Visits.of([(client, arrive, leave) for client, arrive, leave in self._rows()])
+
+    def _rows(self) -> tuple[tuple[int, ...], ...]:
+        return self.stays or _read(self.file)
+
+
+@lru_cache(maxsize=4)
+def _read(file: str) -> tuple[tuple[int, ...], ...]:
+    """The visits in a CSV file."""
+    try:
+        with Path(file).open(encoding="utf-8", newline="") as lines:
+            rows = csv.DictReader(lines)
+            found = tuple((int(r["client"]), int(r["arrive"]), int(r["leave"])) for r in rows)
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"population.file must be a CSV file with the columns client, arrive, leave, in whole "
+            f"numbers. Got {file!r} ({error}). Check the path, from where fedtide runs, and the columns."
+        ) from error
+    require(bool(found), "population.file", "a CSV file with at least one visit", file)
+    return found

@@ -1,0 +1,288 @@
+"""Recorded availability: traces of when clients were there, resampled to rounds.
+
+A trace is a CSV file (plain or .gz) with one of two headers:
+
+    client,start,end          the client was there from start to end, in seconds
+    client,minute,available   it was there (1) or not (0) during this minute
+
+Clients are numbered from 0. Overlapping stretches count once, what is not recorded counts as absent, and
+lines may come in any order. A reversed stretch, a client beyond the population or anything that is not a
+number is an error that names its line. Round t is the t-th stretch of `round_minutes` since the earliest
+time in the file; a client is there if it was there for at least half of it. After its end a trace begins
+again.
+"""
+
+import csv
+import gzip
+import io
+import os
+import zlib
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedtide.core.errors import ConfigError, DataError, require
+from fedtide.core.rng import uniforms
+from fedtide.core.types import Crowd, Nothing, Session
+from fedtide.population.process import Available, Mask
+
+PHONES = "device_traces/extrasensory_30users_device_state.csv.gz"
+HOLD = 300.0  # seconds for which a phone's state is believed; most are noted each minute, some each five
+DAY = 86400.0
+MOST_CELLS = 10**8  # clients x rounds held in memory
+
+Stretch = tuple[float, float]  # from, to, in seconds
+Row = Mapping[str, str]
+
+
+class Timeline(NamedTuple):
+    """Who was there in which round; every trace has a length of its own."""
+
+    there: Mask  # all traces, one after the other
+    first: NDArray[np.int64]  # [traces]
+    length: NDArray[np.int64]  # [traces], in rounds
+
+    def at(self, trace: NDArray[np.int64], round_: NDArray[np.int64]) -> Mask:
+        """Was it there? Traces repeat."""
+        mask: Mask = self.there[self.first[trace] + round_ % self.length[trace]]
+        return mask
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recorded(Available):
+    """Clients come and go as they did in a recording."""
+
+    round_minutes: float = 10.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        minutes = self.round_minutes
+        require(0 < minutes < np.inf, "participation.round_minutes", "a positive number", minutes)
+
+    @abstractmethod
+    def timeline(self) -> Timeline:
+        """The recording; read once and kept while its file stays the same."""
+
+    def check(self, session: Session) -> None:
+        self.timeline()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trace(Recorded):
+    """A recording of your own: `file`, in one of the two forms above.
+
+    A client without a line is never there. With `replicate` the population may be larger than the trace:
+    client u repeats trace u modulo their number; copies are shifted in time, each by a random part of the
+    whole length.
+    """
+
+    file: str = ""
+    replicate: bool = False
+
+    def timeline(self) -> Timeline:
+        if not self.file:
+            raise ConfigError(
+                "participation.file must be a CSV file of a trace. Got nothing. "
+                "Write participation = { kind = 'trace', file = 'my-trace.csv' }."
+            )
+        return _read(Path(self.file), _stamp(Path(self.file)), self.round_minutes, "trace")
+
+    def start(self, crowd: Crowd, seed: int) -> Nothing:
+        known = len(self.timeline().length)
+        if known > crowd.clients:
+            raise DataError(
+                f"{self.file}: its clients must be among the {crowd.clients} of the population, "
+                f"0 to {crowd.clients - 1}. Got client {known - 1}. "
+                "Raise population.clients or remove its lines."
+            )
+        return Nothing()
+
+    def present(self, who: Any, t: int, session: Session, seed: int) -> Mask:
+        line, ids = self.timeline(), session.clients
+        known = len(line.length)
+        if self.replicate:
+            return _copies(line, t, session, seed)
+        there = np.zeros(len(ids), dtype=bool)
+        mine = ids < known
+        there[mine] = line.at(ids[mine], np.full(int(mine.sum()), t))
+        return there
+
+
+@dataclass(frozen=True, kw_only=True)
+class Phones(Recorded):
+    """The phones of ExtraSensory (Vaizman, Ellis and Lanckriet, 2017), there while charging and on Wi-Fi.
+
+    30 phones over 3 to 28 days each; `file` is by default the one in FEDTIDE_DATA. Charging means on a
+    plug or with a battery that is charging or full. A state holds until the next one, for at most five
+    minutes; where nothing was noted, the phone is absent. Each phone's recording begins at midnight
+    (UTC) of its first day and repeats after whole days. Client u is phone u modulo 30; copies are shifted
+    by a random part of the phone's recording.
+    """
+
+    file: str = ""
+
+    def timeline(self) -> Timeline:
+        path = Path(self.file)
+        if not self.file:
+            place = os.environ.get("FEDTIDE_DATA", "")
+            if not place:
+                raise DataError(
+                    "participation 'phones' must find its file. Got neither participation.file nor "
+                    f"FEDTIDE_DATA. Set FEDTIDE_DATA to a folder that holds {PHONES}."
+                )
+            path = Path(place) / PHONES
+        return _read(path, _stamp(path), self.round_minutes, "phones")
+
+    def present(self, who: Any, t: int, session: Session, seed: int) -> Mask:
+        return _copies(self.timeline(), t, session, seed)
+
+
+def _copies(line: Timeline, t: int, session: Session, seed: int) -> Mask:
+    """Client u repeats trace u modulo their number; whoever is not the first is shifted."""
+    known = len(line.length)
+    trace = session.clients % known
+    part = uniforms(seed, "shift", ids=session.clients, count=1)[:, 0]
+    shift = np.where(session.clients < known, 0, part * line.length[trace]).astype(np.int64)
+    return line.at(trace, t + shift)
+
+
+def _stamp(path: Path) -> int:
+    """When the file last changed."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError as error:
+        raise DataError(
+            f"participation.file must be a trace that can be read. Got {path} ({error.strerror}). "
+            "Check the path."
+        ) from error
+
+
+@lru_cache(maxsize=4)
+def _read(path: Path, stamp: int, round_minutes: float, form: str) -> Timeline:
+    stretches = _phones(path) if form == "phones" else _trace(path)
+    seconds = 60 * round_minutes
+    cells = sum(end / seconds for _, end in stretches)
+    must = f"long enough to cut {path.name} into fewer than {MOST_CELLS:,} cells"
+    require(cells < MOST_CELLS, "participation.round_minutes", must, round_minutes)
+    parts = [_rounds(members, end, seconds) for members, end in stretches]
+    length = np.array([len(part) for part in parts])
+    return Timeline(np.concatenate(parts), length.cumsum() - length, length)
+
+
+def _rounds(stretches: list[Stretch], end: float, seconds: float) -> Mask:
+    """For each round up to `end`: was the client there for at least half of it?"""
+    edges = np.arange(max(1, int(np.ceil(end / seconds))) + 1) * seconds
+    corners, covered, total = [0.0], [0.0], 0.0  # how long it was there before each corner
+    for begin, stop in _merged(stretches):
+        corners += [begin, stop]
+        covered += [total, total + stop - begin]
+        total = covered[-1]
+    mask: Mask = np.diff(np.interp(edges, corners, covered)) >= seconds / 2
+    return mask
+
+
+def _merged(stretches: Iterable[Stretch]) -> Iterator[Stretch]:
+    """Stretches in order, overlaps joined."""
+    begin = stop = 0.0
+    for left, right in sorted(stretches):
+        if left > stop:
+            yield begin, stop
+            begin, stop = left, right
+        stop = max(stop, right)
+    yield begin, stop
+
+
+def _trace(path: Path) -> list[tuple[list[Stretch], float]]:
+    """The stretches of every client, from the earliest time on, and the length of all."""
+    found: dict[int, list[Stretch]] = {}
+    for number, row in _rows(path, {"client", "start", "end"}, {"client", "minute", "available"}):
+        client = int(_number(path, number, row, "client", whole=True))
+        found.setdefault(client, [])
+        if "minute" in row:
+            minute = _number(path, number, row, "minute")
+            if _number(path, number, row, "available") not in (0, 1):
+                raise _wrong(path, number, "available must be 0 or 1", row["available"])
+            stretch = (60 * minute, 60 * (minute + (row["available"].strip() == "1")))
+        else:
+            stretch = (_number(path, number, row, "start"), _number(path, number, row, "end"))
+            if stretch[1] <= stretch[0]:
+                raise _wrong(
+                    path, number, "end must lie after start", f"{row['start']}, {row['end']}"
+                )
+        found[client].append(stretch)
+    zero = min(begin for members in found.values() for begin, _ in members)
+    end = max(stop for members in found.values() for _, stop in members) - zero
+    return [
+        ([(b - zero, e - zero) for b, e in found.get(client, [])], end)
+        for client in range(max(found) + 1)
+    ]
+
+
+def _phones(path: Path) -> list[tuple[list[Stretch], float]]:
+    """The stretches in which each phone charged and was on Wi-Fi, and its whole days."""
+    noted: dict[int, list[tuple[float, bool]]] = {}
+    for number, row in _rows(path, {"user", "timestamp", "plugged", "battery", "wifi"}):
+        phone = int(_number(path, number, row, "user", whole=True))
+        charging = row["battery"] in ("charging", "full") or row["plugged"] in ("ac", "usb")
+        there = charging and row["wifi"] == "reachable_via_wifi"
+        noted.setdefault(phone, []).append((_number(path, number, row, "timestamp"), there))
+    return [_days(sorted(states)) for _, states in sorted(noted.items())]
+
+
+def _days(states: list[tuple[float, bool]]) -> tuple[list[Stretch], float]:
+    times = np.array([time for time, _ in states])
+    times -= times[0] // DAY * DAY
+    until = np.minimum(np.append(times[1:], np.inf), times + HOLD)
+    ends = zip(times.tolist(), until.tolist(), (there for _, there in states), strict=True)
+    stretches = [(begin, end) for begin, end, there in ends if there]
+    return stretches, float(np.ceil(until[-1] / DAY) * DAY)
+
+
+def _rows(path: Path, *forms: set[str]) -> Iterator[tuple[int, Row]]:
+    """The lines of a CSV file with their numbers; its header must have the columns of one form."""
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            text = file.read().decode("utf-8-sig")
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: it must be a CSV file in UTF-8. Got: {error}.") from error
+    table = csv.DictReader(io.StringIO(text, newline=""), strict=True, skipinitialspace=True)
+    header = set(table.fieldnames or ())
+    if not any(form <= header for form in forms):
+        wanted = " or ".join(",".join(sorted(form)) for form in forms)
+        got = ",".join(table.fieldnames or ()) or "an empty file"
+        raise DataError(f"{path}: its header must have the columns {wanted}. Got {got[:80]}.")
+    empty = True
+    try:
+        for row in table:
+            if None in row or None in row.values():
+                raise _wrong(
+                    path, table.line_num, f"it must have {len(header)} fields", "another number"
+                )
+            empty = False
+            yield table.line_num, row
+    except csv.Error as error:
+        raise DataError(f"{path}: line {table.line_num} must be CSV. Got: {error}.") from error
+    if empty:
+        raise DataError(f"{path}: it must have lines after its header. Got none. Add some.")
+
+
+def _number(path: Path, line: int, row: Row, column: str, whole: bool = False) -> float:
+    """A field as a number; clients are whole and begin at 0."""
+    try:
+        value = float(row[column])
+    except ValueError:
+        value = np.nan
+    if not np.isfinite(value) or (whole and not (value.is_integer() and 0 <= value < 2**31)):
+        must = "a number of a client, 0 or more" if whole else "a finite number"
+        raise _wrong(path, line, f"{column} must be {must}", row[column])
+    return value
+
+
+def _wrong(path: Path, line: int, must: str, got: object) -> DataError:
+    return DataError(f"{path}: line {line}: {must}. Got {got!r}. Correct or remove the line.")

@@ -1,0 +1,114 @@
+"""DIMC: Chang et al., "Communication-Efficient Federated Learning under Dynamic Device Arrival and
+Departure: Convergence Analysis and Algorithm Design", Algorithm 1.
+
+When a session begins, V rounds from one fixed pilot model tell where its clients pull: G_s. The models of
+earlier sessions are then mixed, the nearer their G_z the more weight. As in the authors' code, gradient
+rounds run at half the learning rate, and `distance` is by default the mean over weight tensors of the
+distance between their normalised gradients, which makes R a number without unit; "two-norm" is Eq. 19.
+"""
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from fedtide.core.errors import require
+from fedtide.core.mix import mixed
+from fedtide.core.task import Layout
+from fedtide.core.types import Model, Nothing, Vector
+from fedtide.starts.archive import All, Archive, Keep, Past
+from fedtide.starts.base import Beginning, Begun, Start
+from fedtide.starts.trigger import Era
+
+TINY = 1e-12  # below this a gradient has no direction
+
+
+@dataclass(frozen=True, kw_only=True)
+class Similarity(Start):
+    """A mix of earlier models, weighted by the similarity of computed gradients."""
+
+    computes: ClassVar[bool] = True
+    P: int = 1
+    V: int = 1  # gradient rounds
+    R: float = 10.0  # 0: the plain average; large: the nearest session alone
+    clients: int = 0  # sampled for the gradient rounds; 0: all
+    distance: Literal["normalised", "two-norm"] = "normalised"
+    pilot: Literal["average", "ema", "good"] = "average"
+    beta: float = 0.9  # of the "ema" pilot
+    good: float = 0.8  # training accuracy that lets a session into the "good" pilot
+    keep: Keep = field(default_factory=All)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.P >= 1, "start.P", "at least 1", self.P, "The pilot model comes from there.")
+        require(self.V >= 1, "start.V", "at least 1", self.V)
+        require(self.R >= 0, "start.R", "zero or positive", self.R)
+        require(self.clients >= 0, "start.clients", "zero or positive", self.clients)
+        require(0 <= self.beta < 1, "start.beta", "in [0, 1)", self.beta)
+        require(0 <= self.good <= 1, "start.good", "in [0, 1]", self.good)
+
+    def begin(self, known: Beginning) -> Begun:
+        if isinstance(known.archive.pilot, Nothing):
+            return Begun(self.opening(known), {})
+        g = self.gradient(known, self.clients)  # lines 14-22
+        if not known.archive.past:
+            return Begun(self.opening(known), {}, g)
+        known.archive.check(known.initial)
+        past = known.archive.past
+        gaps = torch.tensor([self.gap(g, p.gradient, known.layout) for p in past])
+        mu = torch.softmax(-self.R * gaps, 0)  # Eq. 19
+        facts = {
+            "start_weights": mu.tolist(),
+            "start_distances": gaps.tolist(),
+            "stored_floats": known.archive.floats,
+        }
+        return Begun(mixed([p.model for p in past], mu), facts, g)  # Eq. 18
+
+    def gradient(self, known: Beginning, clients: int) -> Vector:
+        """G_s: how far V rounds of so many clients lead from the pilot model (Eq. 17)."""
+        pilot = known.archive.pilot
+        assert isinstance(pilot, Model)
+        return known.rehearse(pilot, self.V, clients).x - pilot.x
+
+    def gap(self, one: Vector, other: Vector, layout: Layout) -> float:
+        """The distance between two computed gradients."""
+        if self.distance == "two-norm":
+            return float((one - other.to(one)).norm())
+        return normalised_distance(one, other.to(one), layout)
+
+    def drift(self, era: Era, known: Beginning, clients: int) -> float:
+        return self.gap(self.gradient(known, clients), era.gradient, known.layout)
+
+    def store(self, archive: Archive, past: Past, layout: Layout) -> Archive:
+        if past.session >= self.P:
+            kept = self.keep.added(archive.past, past, lambda a, b: self.gap(a, b, layout))
+            return archive._replace(past=kept)
+        pilots = (*archive.past, past)
+        if len(pilots) < self.P:
+            return archive._replace(past=pilots)
+        return Archive(mixed([p.model for p in pilots], self.pilot_weights(pilots)))  # line 12
+
+    def pilot_weights(self, pilots: tuple[Past, ...]) -> Tensor:
+        """How much each pilot session counts in the pilot model."""
+        if self.pilot == "ema":  # Eq. 30
+            age = torch.arange(len(pilots) - 1, -1, -1)
+            gamma: Tensor = (1 - self.beta) * self.beta**age
+            gamma[0] = self.beta ** (len(pilots) - 1)
+            return gamma
+        accuracy = torch.tensor([p.accuracy for p in pilots])
+        counts = accuracy >= min(self.good, float(accuracy.max()))  # at least the best one
+        weights = (counts if self.pilot == "good" else torch.ones_like(counts)).float()
+        return weights / weights.sum()
+
+
+def normalised_distance(one: Vector, other: Vector, layout: Layout) -> float:
+    """The mean, over all parameters but biases, of || a / ||a|| - b / ||b|| ||; between 0 and 2."""
+    a, b = layout.unpack(one), layout.unpack(other)
+    names = [name for name in layout.names if "bias" not in name] or layout.names
+    gaps = [(_direction(a[name]) - _direction(b[name])).norm() for name in names]
+    return float(torch.stack(gaps).mean())
+
+
+def _direction(g: Tensor) -> Tensor:
+    return g / g.norm().clamp(min=TINY)
