@@ -29,13 +29,14 @@ from fedtide.engines.choose import EngineChoice
 from fedtide.engines.rules import RULES, Rule
 from fedtide.engines.schedules import SCHEDULES, Schedule
 from fedtide.engines.train import Train
-from fedtide.experiment import Evaluation, Experiment
+from fedtide.experiment import Experiment
 from fedtide.models import MODELS
 from fedtide.models.base import ModelSpec
 from fedtide.network.plan import NETWORKS, Network
 from fedtide.population import POPULATIONS
 from fedtide.population.participation import PARTICIPATION, Participation
 from fedtide.population.sessions import Population
+from fedtide.record.evaluation import Evaluation
 from fedtide.starts import STARTS
 from fedtide.starts.archive import KEEPS, Keep
 from fedtide.starts.base import Start
@@ -135,7 +136,7 @@ def build(kind: type, table: Table, where: str) -> Any:
     prefix = f"{where}." if where else ""
     settings = {}
     for key, raw in table.items():
-        if key == "kind" and where:
+        if key == "kind" and where and "kind" not in known:
             continue
         if key not in known:
             raise ConfigError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -24,30 +24,15 @@ from fedtide.network.plan import IdealNetwork, Network
 from fedtide.population.participation import Full, Participation
 from fedtide.population.sessions import Fixed, Population
 from fedtide.record.clock import Clock
+from fedtide.record.evaluation import Evaluation
+from fedtide.record.fairness import fairness, participations
 from fedtide.record.journal import Journal, Line, charged, described
 from fedtide.record.metrics import Metric, metrics
-from fedtide.record.probes import PROBES, Finished
+from fedtide.record.probes import Finished, probed
 from fedtide.starts.archive import Archive
 from fedtide.starts.base import Beginning, Start
 from fedtide.starts.previous import Previous
 from fedtide.starts.trigger import Era
-
-
-@dataclass(frozen=True, kw_only=True)
-class Evaluation:
-    """When the global model is tested (after the last round always), and what else is noted."""
-
-    every: int = 1
-    probes: tuple[str, ...] = ()
-
-    def due(self, t: int, length: int) -> bool:
-        """Is the model tested after round t?"""
-        return (t + 1) % self.every == 0 or t + 1 == length
-
-    def __post_init__(self) -> None:
-        require(self.every >= 1, "evaluation.every", "at least 1", self.every)
-        for probe in self.probes:
-            require(probe in PROBES, "evaluation.probes", f"some of {sorted(PROBES)}", probe)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +59,8 @@ class Experiment:
             self.train.epochs,
             "Set train.epochs instead of train.steps.",
         )
-        self.participation.check(self.population.at(0, self.seed))
+        if len((session := self.population.at(0, self.seed)).clients):
+            self.participation.check(session)
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,6 +114,8 @@ def run(
             clock.lap("select")
 
             line = described(t, session, ids, plan, work, lr)
+            if len(session.clients):
+                line |= e.participation.facts(who, t, session, e.seed)
             if len(ids):  # without a cohort the model stays as it is
                 server, model, era, _ = now
                 down = algorithm.broadcast(server)
@@ -143,15 +131,16 @@ def run(
                 line |= {"train_accuracy": accuracy, "train_loss": loss}
                 now = now._replace(server=server, model=after, era=era.after(accuracy))
                 done = Finished(t, session, model, after, result.up, cohort, plan)
-                line |= {
-                    k: v for name in e.evaluation.probes for k, v in PROBES[name](done).items()
-                }
+                line |= probed(e.evaluation.probes, done)
             clock.lap("aggregate")
 
             if len(session.clients) and e.evaluation.due(t, e.population.length):
                 line["accuracy"], line["loss"] = house.evaluate(t, now.model)
+            if e.evaluation.fairness and t + 1 == e.population.length:
+                line["fairness"] = served(house, [*journal.lines, line], now.model)
             clock.lap("evaluate")
-            journal.append(charged(line, bill) | {**facts, "seconds": clock.seconds})  # what is kept
+            line = charged(line, bill) | {**facts, "seconds": clock.seconds}
+            journal.append(line)  # what is kept
             watch(journal.lines[-1])
             who = e.participation.observe(who, Round(t, ids, journal.lines[-1]))
         return History(e, journal.lines, now.model, house.engine.task.layout, house.engine.why)
@@ -181,6 +170,13 @@ def begin(
     server = e.algorithm.init(model.x, context)
     era = Era(number, t, session.clients, gradient)
     return State(server, model, era, archive), {"start": number, **facts}, rehearse.bill
+
+
+def served(house: House, lines: Sequence[Line], model: Model) -> Mapping[str, Any]:
+    """How well the model serves clients that took part often, rarely and never."""
+    crowd = house.crowd
+    counts = participations((line["clients"] for line in lines), crowd.clients)
+    return fairness(counts, crowd.labels(), house.by_label(model))
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import platform
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from multiprocessing import get_context
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
@@ -21,7 +22,7 @@ from fedtide.record.folder import StudyFolder, labelled, write_json, write_model
 from fedtide.record.journal import Journal, Line
 from fedtide.record.metrics import Metric
 from fedtide.record.report import write_report
-from fedtide.record.summary import summarised
+from fedtide.record.summary import beside_first, summarised
 
 
 @dataclass(frozen=True)
@@ -97,8 +98,16 @@ def run_study(
     tasks = [(_with_workers(run_, workers), folder.path, study.transition_rounds) for run_ in runs]
     alone = jobs == 1
     results = [run_one(*t, watch) for t in tasks] if alone else _in_processes(tasks, jobs, watch)
+    beside = beside_first([cell.runs for cell in folder.journals()])
     cells = [
-        (cell.settings, [m for r, m in zip(runs, results, strict=True) if r.cell == number])
+        (
+            cell.settings,
+            [
+                {**m, **beside[number][r.experiment.seed]}
+                for r, m in zip(runs, results, strict=True)
+                if r.cell == number
+            ],
+        )
         for number, cell in enumerate(study.cells)
     ]
     summary = summarised(study.name, cells)
@@ -137,8 +146,6 @@ def run_one(run_: Run, path: Path, transition_rounds: int, watch: Watch) -> dict
 
 def about(study: Study) -> dict[str, Any]:
     """What study.json says."""
-    from fedtide import __version__
-
     return {
         "format": 1,
         "study": study.name,
@@ -148,7 +155,7 @@ def about(study: Study) -> dict[str, Any]:
         "cells": [{"settings": dict(c.settings), "label": c.label} for c in study.cells],
         "published": [dict(row) for row in study.published],
         "environment": {
-            "fedtide": __version__,
+            "fedtide": version("fedtide"),
             "torch": torch.__version__,
             "python": platform.python_version(),
             "machine": f"{platform.system()} {platform.machine()}, {cpu_count()} cores",

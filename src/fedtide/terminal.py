@@ -66,7 +66,11 @@ def results(study: Study, summary: dict[str, Any]) -> Table:
         table.add_column(name, overflow="fold")
     columns = dict(COLUMNS)
     if not any(cell["metrics"]["transition_accuracy"]["mean"] for cell in cells):
-        del columns["after changes %"]
+        del columns["after changes %"], columns["recovery"]
+    else:
+        del columns["best %"]  # of different clients in different sessions: it says little
+    if not any("snapshot_share" in cell["metrics"] for cell in cells):
+        del columns["snapshots %"]
     for column in columns:
         table.add_column(column, justify="right", no_wrap=True)
     best = max(cell["metrics"]["accuracy"]["mean"] for cell in cells)
@@ -88,10 +92,22 @@ def _after_changes(metrics: Metrics) -> str:
     return _percent(spread([fmean(run) for run in metrics["transition_accuracy"]["values"]]))
 
 
+def _recovery(metrics: Metrics) -> str:
+    """Rounds until 95 % of the first setting's peak, the mean over all transitions."""
+    return f"{fmean(fmean(run) for run in metrics['recovery_rounds']['values']):.1f}"
+
+
+def _snapshots(metrics: Metrics) -> str:
+    """The share of uniform rounds, where participation is FAST."""
+    return _percent(metrics["snapshot_share"]) if "snapshot_share" in metrics else ""
+
+
 COLUMNS: dict[str, Callable[[Metrics], str]] = {
     "accuracy %": lambda metrics: _percent(metrics["accuracy"]),
     "best %": lambda metrics: _percent(metrics["best_accuracy"]),
     "after changes %": _after_changes,
+    "recovery": _recovery,
+    "snapshots %": _snapshots,
     "MB up": lambda metrics: f"{metrics['bytes_up']['mean'] / 1e6:.1f}",
     "seconds": lambda metrics: f"{metrics['wall_seconds']['mean']:.1f}",
 }

@@ -49,7 +49,7 @@ def test_against_a_dense_quadratic_solver(alpha, epochs, dim):
 
 
 def test_the_solution_satisfies_equation_15():
-    """eta_l = c phi1_l [(L - l) w_l - sum_{r >= l} (L - r) eta_r phi1_r - sum_{k > l} phi2_k], along its path."""
+    """eta_l = c phi1_l [(L - l) w_l - sum_{r >= l} (L - r) eta_r phi1_r - sum_{k > l} phi2_k]."""
     alpha, epochs = 0.1, 4
     (phi1, d), w = instance(3, epochs, 6)
     pull = torch.stack([(w - d[r:]).sum(0) @ phi1[r] for r in range(epochs)])
@@ -74,7 +74,7 @@ def test_feedback_is_the_first_rate_of_the_remaining_problem():
 
 
 def test_one_number_one_epoch_by_hand():
-    """Eq. 27 with phi1 = 2, phi2_1 = -3, w = 1, alpha = 1/4 (c = 3): 3 * 2 * (1 + 3) / (1 + 3 * 4) = 24 / 13."""
+    """Eq. 27 with phi1 = 2, phi2_1 = -3, w = 1, c = 3: 3 * 2 * (1 + 3) / (1 + 3 * 4) = 24 / 13."""
     one = torch.ones(1, 1, dtype=torch.float64)
     rates = optimal_rates(4 * one, 2 * (1 + 3) * one[0], 0.25)
     assert rates.tolist() == pytest.approx([24 / 13], abs=1e-12)

@@ -49,6 +49,10 @@ MODELS = {
         nn.Sequential(nn.Flatten(), nn.Linear(36, 8, bias=False), nn.BatchNorm1d(8), nn.Tanh()),
         nn.Linear(8, CLASSES),
     ),
+    # No ReLU: a unit whose input is zero up to rounding would be on for one engine and off for the other.
+    "chain": lambda: EmbedHead(
+        nn.Sequential(nn.Flatten(), nn.Linear(36, 8), nn.Linear(8, 6)), nn.Linear(6, CLASSES)
+    ),
     "plain": lambda: EmbedHead(
         nn.Sequential(nn.Flatten(), nn.Linear(36, 8), nn.Tanh()), nn.Linear(8, CLASSES)
     ),

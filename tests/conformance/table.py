@@ -8,6 +8,7 @@ from arena import CLIENTS, EQUAL, SIZES, World
 
 from fedtide.algorithms import server as rules
 from fedtide.algorithms.afa import AfaCD, AfaCS
+from fedtide.algorithms.continuous import Continuous
 from fedtide.algorithms.fedacg import FedACG
 from fedtide.algorithms.fedagg import FedAgg
 from fedtide.algorithms.fedamplify import FedAmplify
@@ -60,4 +61,5 @@ TABLE = {
     "fedagg": Row(FedAgg(alpha=0.9, cap=0.1)),
     "fedbabu": Row(FedBABU()),
     "fedgh": Row(FedGH(head_lr=0.3, head_steps=2)),
+    "continuous": Row(Continuous(of=Scaffold(), weight=0.9), Continuous(weight=0)),
 }

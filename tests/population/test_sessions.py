@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from fedtide.core.errors import ConfigError
 from fedtide.core.types import Group
-from fedtide.population.sessions import POPULATIONS, Alternating, Fixed, Pattern
+from fedtide.population import POPULATIONS
+from fedtide.population.sessions import Alternating, Fixed, Pattern
 
 
 def label_sets(classes, overlap):

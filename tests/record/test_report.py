@@ -30,6 +30,7 @@ def line(t, accuracy, per_session=1000, cohort=3, population=4):
         "loss": None if accuracy is None else 1 - accuracy,
         "train_accuracy": accuracy,
         "train_loss": None if accuracy is None else 2 - accuracy,
+        "steps": 6,
         "bytes_up": 1_000_000,
         "bytes_down": 500_000,
         "seconds": {"train": 0.25, "evaluate": 0.25},
@@ -244,7 +245,9 @@ def test_killed_half_way(tmp_path):
         ],
         unfinished=[(0, 2), (1, 1)],
     )
-    (made.run("start = cold", 1) / "journal.jsonl").write_text('{"t": 0, "acc')
+    cold = made.run(2, "start = cold", 1)
+    cold.mkdir(parents=True)
+    (cold / "journal.jsonl").write_text('{"t": 0, "acc')
     found = results(made)
     assert unfinished(found) == (
         "This study is not finished: of 6 runs, 1 came to their end, "

@@ -1,60 +1,116 @@
 """Where a session's first model comes from."""
 
 import numpy as np
+import pytest
 import torch
+from stage import INITIAL, LAST, LAYOUT, PAST, beginning, model
 
-from fedtide.core.types import Model, Session
-from fedtide.starts import STARTS, Average, Cold, Previous
-from fedtide.starts.archive import Past
-from fedtide.starts.base import Beginning
+from fedtide.core.errors import ConfigError
+from fedtide.starts import STARTS, Average, Cold, Previous, Similarity
+from fedtide.starts.archive import Archive, Last, Past
+from fedtide.starts.trigger import Signature
 
-
-def model(x, mean, count):
-    buffers = {"mean": torch.tensor([mean]), "count": torch.tensor(count)}
-    return Model(torch.tensor([x, -x]), buffers)
+BASELINES = (Cold, Previous, Average)
 
 
-INITIAL = model(0.0, 0.0, 0)
-ARCHIVE = (Past(0, model(1.0, 3.0, 10)), Past(1, model(2.0, 5.0, 20)), Past(2, model(6.0, 7.0, 45)))
-
-
-def begin(start, archive=ARCHIVE):
-    known = Beginning(Session(len(archive), np.arange(3), 5, 5), INITIAL, archive)
-    return start.begin(known)
-
-
-def test_everybody_begins_untrained():
-    for start in (Cold(), Previous(), Average()):
-        assert begin(start, ()).model is INITIAL
+@pytest.mark.parametrize("start", BASELINES)
+def test_everybody_begins_untrained(start):
+    assert start().begin(beginning((), number=0)).model is INITIAL
 
 
 def test_cold_forgets():
-    assert begin(Cold()).model is INITIAL
+    assert Cold().begin(beginning()).model is INITIAL
 
 
 def test_previous_goes_on():
-    assert begin(Previous()).model is ARCHIVE[-1].model
-    assert begin(Previous(), ARCHIVE[:1]).model is ARCHIVE[0].model
+    assert Previous().begin(beginning()).model is LAST
 
 
 def test_average_mixes_vectors_and_buffers():
     """x = (1 + 2 + 6) / 3 = 3, mean = (3 + 5 + 7) / 3 = 5, count = 75 / 3 = 25."""
-    begun = begin(Average())
-    torch.testing.assert_close(begun.model.x, torch.tensor([3.0, -3.0]))
+    begun = Average().begin(beginning())
+    torch.testing.assert_close(begun.model.x, torch.tensor([3.0, -3.0, 0.0, 0.0]))
     torch.testing.assert_close(begun.model.buffers["mean"], torch.tensor([5.0]))
     assert begun.model.buffers["count"].tolist() == 25
     assert begun.model.buffers["count"].dtype == torch.int64
     assert np.allclose(begun.facts["start_weights"], [1 / 3] * 3)
 
 
-def test_the_archive_stays_as_it_is():
-    before = [(past.model.x.clone(), past.model.buffers["mean"].clone()) for past in ARCHIVE]
-    for start in (Cold(), Previous(), Average()):
-        begin(start)
-    for past, (x, mean) in zip(ARCHIVE, before, strict=True):
+@pytest.mark.parametrize("start", [Previous, Average])
+def test_the_pilot_is_forgotten(start):
+    """P = 2: session 1 goes on, session 2 begins untrained, and with `reset = false` it goes on too."""
+    assert start(P=2).begin(beginning((), number=1)).model is LAST
+    assert start(P=2).begin(beginning((), number=2)).model is INITIAL
+    assert start(P=2, reset=False).begin(beginning((), number=2)).model is LAST
+
+
+def test_average_keeps_no_pilot_session():
+    start, archive = Average(P=1), Archive()
+    for past in PAST:
+        archive = start.store(archive, past, LAYOUT)
+    assert [past.session for past in archive.past] == [1, 2]
+
+
+def test_average_of_the_last_two():
+    start, archive = Average(keep=Last(H=2)), Archive()
+    for past in PAST:
+        archive = start.store(archive, past, LAYOUT)
+    begun = start.begin(beginning(archive.past))
+    assert begun.model.x[0] == 4  # (2 + 6) / 2
+    # two models of 4 parameters and 2 numbers of buffers, and the stage's pilot model
+    assert begun.facts["stored_floats"] == 3 * 6
+
+
+def test_who_needs_no_archive_keeps_none():
+    for start in (Cold(), Previous()):
+        assert start.store(Archive(), PAST[0], LAYOUT) == Archive()
+
+
+@pytest.mark.parametrize("start", [*(s() for s in BASELINES), Similarity(R=0)])
+def test_the_archive_stays_as_it_is(start):
+    before = [(past.model.x.clone(), past.model.buffers["mean"].clone()) for past in PAST]
+    gradients = [Past(p.session, p.model, torch.ones(4)) for p in PAST]
+    start.begin(beginning(gradients, rehearse=lambda model, rounds, clients: model))
+    for past, (x, mean) in zip(PAST, before, strict=True):
         assert torch.equal(past.model.x, x)
         assert torch.equal(past.model.buffers["mean"], mean)
 
 
+@pytest.mark.parametrize("start", [Average(), Similarity()])
+def test_an_archive_from_another_model(start):
+    other = model(1.0)._replace(x=torch.ones(7))
+    past = Past(0, other, torch.ones(4))
+    with pytest.raises(ConfigError) as caught:
+        start.begin(beginning((past,), rehearse=lambda model, rounds, clients: model))
+    assert str(caught.value) == (
+        "start: the archive must hold models of this run's shape, 4 parameters. "
+        "Got 7 from session 0. Start a new archive when the model changes."
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Previous(P=-1), "start.P must be zero or positive. Got -1."),
+        (
+            lambda: Previous(trigger=Signature()),
+            "start.trigger must be one that needs no gradients, such as 'turnover'. Got 'signature'. "
+            "Only start.kind = 'similarity' computes gradients.",
+        ),
+        (
+            lambda: Similarity(P=0),
+            "start.P must be at least 1. Got 0. The pilot model comes from there.",
+        ),
+        (lambda: Similarity(V=0), "start.V must be at least 1. Got 0."),
+        (lambda: Similarity(R=-1.0), "start.R must be zero or positive. Got -1.0."),
+        (lambda: Similarity(beta=1.0), "start.beta must be in [0, 1). Got 1.0."),
+    ],
+)
+def test_settings_out_of_range(make, message):
+    with pytest.raises(ConfigError) as caught:
+        make()
+    assert str(caught.value) == message
+
+
 def test_the_names_of_the_starts():
-    assert {"cold": Cold, "previous": Previous, "average": Average}.items() <= STARTS.items()
+    assert list(STARTS) == ["cold", "previous", "average", "similarity"]

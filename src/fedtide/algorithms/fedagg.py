@@ -1,12 +1,10 @@
 """FedAgg: Yuan and Wang, "FedAgg: Adaptive Federated Learning with Aggregated Gradients", Algorithms 1 and 2.
 
 Every client and local epoch has its own learning rate, the solution of a small control problem around two
-mean-field terms: phi1_l, the mean gradient of the clients at epoch l, and phi2_l, their mean model. Taken
-literally the terms are those of the round itself; then the mean rate is exactly 0 and nobody moves. So:
-
-a client reports its full local gradient at the start of every epoch and its displacement from the global
-model at its end, the server averages both, and a `reading` says which round's terms are used in which.
-phi2_k = w + d_k: terms of another round are anchored at today's global model.
+mean-field terms: phi1_l, the clients' mean gradient at epoch l, and phi2_l, their mean model. A client sends
+its full local gradient at the start of every epoch and its displacement from the global model at its end;
+the server averages both. Which round's terms serve which round is the `reading`, as the terms of the round
+itself would stop everybody. phi2_k = w + d_k: displacements are anchored at today's global model.
 
 Until terms are known (the first round of a session; those of an earlier one are dropped) the study's own
 rate is used. A client cut short by the network is taken to stand still for the rest of its epochs. The
@@ -93,17 +91,18 @@ class FedAgg(Algorithm[Server, Down, Nothing | Trail, Upload]):
         self, y: Vector, epoch: Tensor, survey: Survey, down: Down, mine: Nothing | Trail
     ) -> Trail:
         u = self._kept(y - down.x, survey.layout)
-        place = torch.arange(survey.epochs, device=y.device)
+        ahead = torch.arange(survey.epochs, device=y.device) - epoch  # 0: the epoch that begins
         terms, eta = mine if isinstance(mine, Trail) else _blank(u, survey.epochs, down)
         if isinstance(terms, Terms):
-            ahead, behind = place[:, None] >= epoch, place[:, None] >= epoch - 1
-            phi1 = terms.phi1
-            if not survey.over:
-                phi1 = torch.where(ahead, self._kept(survey.gradient(y), survey.layout), phi1)
-            terms = Terms(phi1, torch.where(behind, u, terms.d))
-        if isinstance(down.law, Law) and not survey.over:
+            terms = terms._replace(d=torch.where(ahead[:, None] >= -1, u, terms.d))
+        if survey.over:
+            return Trail(terms, eta)
+        if isinstance(terms, Terms):
+            gradient = self._kept(survey.gradient(y), survey.layout)
+            terms = terms._replace(phi1=torch.where(ahead[:, None] >= 0, gradient, terms.phi1))
+        if isinstance(down.law, Law):
             best = (down.law.K @ u + down.law.v).clamp(self.floor, self.cap)  # Eq. 15, every epoch
-            eta = torch.where(place >= epoch, (best * (place == epoch)).sum(), eta)
+            eta = torch.where(ahead >= 0, (best * (ahead == 0)).sum(), eta)
         return Trail(terms, eta)
 
     def rate(self, lr: float, down: Down, mine: Nothing | Trail) -> Tensor | float:
@@ -124,10 +123,8 @@ class FedAgg(Algorithm[Server, Down, Nothing | Trail, Upload]):
         if self.reading.moves(age):
             x = x + cohort.share @ up.delta  # Algorithm 2, line 9
         new = up.terms
-        if isinstance(new, Terms):
-            new = Terms(
-                *(part.mean(0) for part in new)
-            )  # Definition 1: every client counts the same
+        if isinstance(new, Terms):  # Definition 1: every client counts the same
+            new = Terms(*(part.mean(0) for part in new))
         terms, age = self.reading.learned(server.terms, new, age)
         return Server(x, terms, torch.tensor(age))
 

@@ -88,7 +88,7 @@ class Pretrain(Reading):
             return new, age + 1
         new = Terms(*(torch.lerp(n, o, self.damping) for n, o in zip(new, old, strict=True)))
         still = any(
-            (n - o).norm() <= self.tolerance for n, o in zip(new, old, strict=True)
+            (n - o).norm() < self.tolerance for n, o in zip(new, old, strict=True)
         )  # line 3
         return new, self.iterations if still else age + 1
 

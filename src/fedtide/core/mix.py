@@ -11,8 +11,12 @@ from fedtide.core.types import Buffers, Model
 
 def mixed(models: Sequence[Model], weights: Tensor) -> Model:
     """The weighted sum of models."""
-    x, buffers = stack(models)
-    return Model(weights.to(x) @ x, mixed_buffers(buffers, weights))
+    x = torch.zeros_like(models[0].x)
+    for model, weight in zip(
+        models, weights.tolist(), strict=True
+    ):  # one at a time: they may be large
+        x.add_(model.x, alpha=weight)
+    return Model(x, mixed_buffers(stack([model.buffers for model in models]), weights))
 
 
 def mixed_buffers(stacked: Buffers, weights: Tensor) -> Buffers:

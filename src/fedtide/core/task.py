@@ -14,6 +14,7 @@ from torch.func import functional_call
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from fedtide.core.chain import chain_of
 from fedtide.core.errors import ConfigError
 from fedtide.core.types import Buffers, Model, Outputs, Vector
 
@@ -88,6 +89,7 @@ class Task:
         self.has_convolutions = any(
             isinstance(part, nn.Conv1d | nn.Conv2d | nn.Conv3d) for part in module.modules()
         )
+        self.chain = chain_of(module) if loss is cross_entropy else None
         self.has_batch_norm = any(isinstance(part, _BatchNorm) for part in module.modules())
         # functional_call swaps values in and out of the module, so each thread needs a copy of its
         # own; on the meta device a copy is structure without storage.

@@ -144,7 +144,9 @@ class Examples:
 
     def take(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs and targets at `index`, of any shape."""
-        return self.ready(self.inputs[index]), self.targets[index]
+        # index_select copies whole rows; indexing with [index] goes number by number.
+        rows = self.inputs.index_select(0, index.reshape(-1))
+        return self.ready(rows.view(*index.shape, *self.inputs.shape[1:])), self.targets[index]
 
     def ready(self, inputs: Tensor) -> Tensor:
         """Raw inputs as a model wants them."""

@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.func import grad
+from torch.func import grad, vmap
 
 from fedtide.algorithms.base import Algorithm, Survey
+from fedtide.core.chain import gradients
 from fedtide.core.task import Task
 from fedtide.core.types import Batch, Buffers, Outputs, Training, Vector, Walk
 from fedtide.engines.rules import Rule
@@ -105,10 +106,35 @@ def local_step(
         return (each * batch.mask).sum() / count.clamp(min=1), (tally, buffers)
 
     direction, (tally, buffers) = gradient(objective, state.y)
-    direction = algorithm.direction(direction, state.y, k, down, mine)
-    lr = algorithm.rate(lesson.lr, down, mine)
-    y, rule = lesson.rule.step(state.y, direction, state.rule, lr)
+    y, rule = follow(lesson, direction, state.y, state.rule, mine, k)
     return State(y, rule, buffers, tally)
+
+
+def follow(
+    lesson: Lesson, grad: Vector, y: Vector, rule: Any, mine: Any, k: int
+) -> tuple[Vector, Any]:
+    """The move that a gradient leads to: the algorithm's direction, then the local optimiser."""
+    direction = lesson.algorithm.direction(grad, y, k, lesson.down, mine)
+    lr = lesson.algorithm.rate(lesson.lr, lesson.down, mine)
+    return lesson.rule.step(y, direction, rule, lr)
+
+
+def chain_step(lesson: Lesson, state: State, batch: Batch, mine: Any, k: int) -> State:
+    """`local_step` for a whole stack of clients whose model is a chain of linear layers."""
+    assert lesson.task.chain is not None
+    gradient, seen = gradients(lesson.task.chain, state.y, batch)
+    one = partial(follow, lesson)
+    move = one if is_elementwise(lesson) else vmap(one, in_dims=(0, 0, 0, 0, None))
+    y, rule = move(gradient, state.y, state.rule, mine, k)
+    return State(y, rule, state.buffers, state.tally + seen)
+
+
+def is_elementwise(lesson: Lesson) -> bool:
+    """Does the move treat every number by itself, so that stacked vectors need no vmap?"""
+    plain = (
+        getattr(type(lesson.algorithm), n) is getattr(Algorithm, n) for n in ("direction", "rate")
+    )
+    return lesson.rule.is_elementwise and all(plain)
 
 
 def conclude(lesson: Lesson, state: State, mine: Any, walk: Walk) -> Report:

@@ -115,6 +115,14 @@ class House:
             )
         return accuracy, loss
 
+    def by_label(self, model: Model) -> dict[int, float]:
+        """Accuracy on the test examples of each label that somebody in the session holds."""
+        test, targets = self.dataset.test, self.dataset.test.targets[self.test]
+        return {
+            label: self.engine.evaluate(model, test, self.test[targets == label])[0]
+            for label in sorted(set(targets.tolist()))
+        }
+
 
 def traffic(
     algorithm: AnyAlgorithm, down: Any, buffers: Buffers, survey: Survey

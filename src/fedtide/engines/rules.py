@@ -37,6 +37,11 @@ class Rule(ABC):
         require(self.decay >= 0, "train.optimiser.decay", "zero or positive", self.decay)
         require(self.clip >= 0, "train.optimiser.clip", "zero or positive", self.clip)
 
+    @property
+    def is_elementwise(self) -> bool:
+        """Does a step treat every number of a vector by itself?"""
+        return False
+
     def start(self, y: Vector) -> Any:
         """The optimiser's state before its first step."""
         return Nothing()
@@ -67,6 +72,10 @@ class Sgd(Rule):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(0 <= self.momentum < 1, "train.optimiser.momentum", "in [0, 1)", self.momentum)
+
+    @property
+    def is_elementwise(self) -> bool:
+        return not self.clip
 
     def start(self, y: Vector) -> Velocity | Nothing:
         return Velocity(torch.zeros_like(y)) if self.momentum else Nothing()

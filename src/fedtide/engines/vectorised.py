@@ -1,6 +1,7 @@
 """A whole chunk of clients in one stacked computation: `local_step`, vmapped over [U, dim]."""
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -9,9 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch.func import vmap
 
+from fedtide.algorithms.base import Algorithm
 from fedtide.core.rng import torch_seed
 from fedtide.core.trees import joined, repeated, rows, tree_map
-from fedtide.core.types import Nothing
+from fedtide.core.types import Batch, Nothing
 from fedtide.data.batches import Picks
 from fedtide.engines.base import Engine, Errand, Ground, seeded
 from fedtide.engines.client import (
@@ -21,6 +23,7 @@ from fedtide.engines.client import (
     State,
     begin,
     by_transform,
+    chain_step,
     conclude,
     local_step,
     surveyed,
@@ -52,11 +55,7 @@ class Vectorised(Engine):
         index, mask = (field[part.cpu().numpy()] for field in errand.picks)
         counts = walk.steps.cpu().numpy()
         state = _stacked(lesson, row, len(part))
-        step = vmap(
-            partial(local_step, by_transform, lesson),
-            in_dims=(0, 0, 0, None),
-            randomness="different",
-        )
+        step = self._step(lesson)
         mine, survey = row.mine, partial(self._survey, lesson, _part(errand.ground, part))
         for k in range(int(counts[0])):
             active = int(np.count_nonzero(counts > k))  # those not yet finished
@@ -71,6 +70,18 @@ class Vectorised(Engine):
                     tree_map(lambda all_, new, at=some: all_.index_copy_(0, at, new), state, now)
         mine = survey(state, mine, counts.astype(np.int64), True)
         return vmap(partial(conclude, lesson))(state, mine, walk)
+
+    def _step(self, lesson: Lesson) -> Callable[[State, Batch, Any, int], State]:
+        """One local step of a stack of clients: in closed form where there is one, else vmapped."""
+        chain, width = lesson.task.chain, math.prod(self.data.examples.inputs.shape[1:])
+        plain = type(lesson.algorithm).penalty is Algorithm.penalty
+        if chain and plain and chain[0].inputs == width:
+            return partial(chain_step, lesson)
+        return vmap(
+            partial(local_step, by_transform, lesson),
+            in_dims=(0, 0, 0, None),
+            randomness="different",
+        )
 
     def _together(self, mask: NDArray[np.bool_]) -> list[tuple[NDArray[np.int64], int]]:
         """Clients whose batches [U, B] may be stacked, and the width of the stack.

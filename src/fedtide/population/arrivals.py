@@ -75,13 +75,14 @@ class Poisson(Arrivals):
     """Arrivals are a Poisson process; stays are exponential or heavy-tailed (Pareto).
 
     After `opening` quiet rounds with `present` clients, present / stay clients arrive per round, so that
-    `present` stays the expected number (Little's law). With a `tide`, two groups with the labels of
-    `alternating` take turns to arrive, for `tide` rounds each.
+    `present` stays the expected number (Little's law), alone or in parties. With a `tide`, two groups
+    with the labels of `alternating` take turns: every `tide` rounds all leave and `present` others come.
     """
 
     clients: int = 100  # that ever exist; in each group, if there is a tide
     present: int = 20
     stay: float = 20.0  # mean rounds
+    party: int = 1  # clients that arrive and leave together
     law: Literal["exponential", "pareto"] = "exponential"
     shape: float = 1.5  # of the Pareto law: the smaller, the heavier the tail
     opening: int = 10
@@ -93,6 +94,8 @@ class Poisson(Arrivals):
         require(self.clients >= 1, "population.clients", "at least 1", self.clients)
         known = f"from 1 to the {self.clients} clients of a group"
         require(1 <= self.present <= self.clients, "population.present", known, self.present)
+        known = f"from 1 to the {self.present} clients present"
+        require(1 <= self.party <= self.present, "population.party", known, self.party)
         require(self.stay > 0, "population.stay", "positive", self.stay)
         require(self.shape > 1, "population.shape", "above 1", self.shape)
         require(self.opening >= 1, "population.opening", "at least 1", self.opening)
@@ -111,20 +114,32 @@ class Poisson(Arrivals):
             while leaving and leaving[0][0] <= t:
                 client = heappop(leaving)[1]
                 absent[client // self.clients].append(client)
-            quiet = t < self.opening
-            count = self.present * (t == 0) if quiet else rng.poisson(self.present / self.stay)
-            pool = absent[0 if quiet else self._turn(t)]
-            for _ in range(min(count, len(pool))):  # who would be the same person twice does not come
-                place = int(rng.integers(len(pool)))
-                pool[place], pool[-1] = pool[-1], pool[place]
+            for size in self._parties(t, rng):
                 leave = max(t, self.opening) + self._stay(rng)
-                heappush(leaving, (leave, pool[-1]))
-                rows.append((pool.pop(), t, leave))
+                if self.tide:  # nobody stays when it turns
+                    leave = min(leave, self.opening + self._phase(t) * self.tide)
+                pool = absent[self._phase(t) % 2 if self.tide else 0]
+                for _ in range(min(size, len(pool))):  # who is there already does not come again
+                    place = int(rng.integers(len(pool)))
+                    pool[place], pool[-1] = pool[-1], pool[place]
+                    heappush(leaving, (leave, pool[-1]))
+                    rows.append((pool.pop(), t, leave))
         return Visits.of(rows)
 
-    def _turn(self, t: int) -> int:
-        """Which group arrives: first the one that is not there yet."""
-        return ((t - self.opening) // self.tide + 1) % 2 if self.tide else 0
+    def _parties(self, t: int, rng: np.random.Generator) -> list[int]:
+        """How many clients come together, for each party that arrives in round t."""
+        is_turn = t == 0 or (
+            self.tide > 0 and t >= self.opening and self._phase(t) > self._phase(t - 1)
+        )
+        if is_turn:
+            whole, rest = divmod(self.present, self.party)
+            return [self.party] * whole + [rest] * (rest > 0)
+        rate = self.present / self.stay / self.party if t >= self.opening else 0.0
+        return [self.party] * int(rng.poisson(rate))
+
+    def _phase(self, t: int) -> int:
+        """How often the tide has turned."""
+        return max(0, (t - self.opening) // self.tide + 1) if self.tide else 0
 
     def _stay(self, rng: np.random.Generator) -> int:
         scale = rng.exponential() if self.law == "exponential" else rng.pareto(self.shape)

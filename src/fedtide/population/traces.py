@@ -69,8 +69,9 @@ class Recorded(Available):
     def timeline(self) -> Timeline:
         """The recording; read once and kept while its file stays the same."""
 
-    def check(self, session: Session) -> None:
+    def start(self, crowd: Crowd, seed: int) -> Nothing:
         self.timeline()
+        return Nothing()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +93,9 @@ class Trace(Recorded):
                 "Write participation = { kind = 'trace', file = 'my-trace.csv' }."
             )
         return _read(Path(self.file), _stamp(Path(self.file)), self.round_minutes, "trace")
+
+    def check(self, session: Session) -> None:
+        self.timeline()
 
     def start(self, crowd: Crowd, seed: int) -> Nothing:
         known = len(self.timeline().length)

@@ -1,6 +1,6 @@
 """Probes: functions from a finished round to numbers for the journal."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fedtide.core.types import Cohort, Model, Plan, Session
@@ -33,9 +33,14 @@ def rates(done: Finished) -> Mapping[str, Any]:
 
 
 def drift(done: Finished) -> Mapping[str, Any]:
-    """How far each client ended from the mean of all; every upload begins with the client's update."""
-    update = done.up[0]
-    return {"drift": (update - update.mean(0)).norm(dim=1).tolist()}
+    """How far each client ended from the mean of all, where its upload tells how far it moved."""
+    update = getattr(done.up, "delta", getattr(done.up, "dx", None))
+    return {} if update is None else {"drift": (update - update.mean(0)).norm(dim=1).tolist()}
 
 
 PROBES: dict[str, Probe] = {"rates": rates, "drift": drift, "movement": movement}
+
+
+def probed(names: Sequence[str], done: Finished) -> dict[str, Any]:
+    """What these probes say about a round."""
+    return {key: value for name in names for key, value in PROBES[name](done).items()}

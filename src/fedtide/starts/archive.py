@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fedtide.core.errors import ConfigError, require
+from fedtide.core.mix import mixed
 from fedtide.core.trees import leaves, size_bytes, tree_map
 from fedtide.core.types import Model, Nothing, Vector
 
@@ -40,8 +41,8 @@ class Archive(NamedTuple):
         kept = [self.pilot, *((past.model, past.gradient) for past in self.past)]
         return sum(leaf.numel() for leaf in leaves(kept))
 
-    def check(self, like: Model) -> None:
-        """Raise an error unless every model has the shape of this run's."""
+    def mixed(self, weights: Tensor, like: Model) -> Model:
+        """The weighted sum of the models, which must have the shape of this run's."""
         shape = [leaf.shape for leaf in leaves(like)]
         for past in self.past:
             if [leaf.shape for leaf in leaves(past.model)] != shape:
@@ -50,6 +51,7 @@ class Archive(NamedTuple):
                     f"parameters. Got {past.model.x.numel():,} from session {past.session}. "
                     "Start a new archive when the model changes."
                 )
+        return mixed([_beside(past.model, like) for past in self.past], weights)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,10 +69,9 @@ class Keep(ABC):
 
     def added(self, past: tuple[Past, ...], new: Past, distance: Distance) -> tuple[Past, ...]:
         """The sessions that stay when `new` comes in."""
-        tensors = (new.model, new.gradient)
         if sum(size_bytes((p.model, p.gradient)) for p in (*past, new)) > self.memory * 2**20:
-            tensors = tree_map(on_disk, tensors)
-        return self.chosen((*past, new._replace(model=tensors[0], gradient=tensors[1])), distance)
+            new = new._replace(model=tree_map(on_disk, new.model), gradient=on_disk(new.gradient))
+        return self.chosen((*past, new), distance)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +115,12 @@ def on_disk(tensor: Tensor) -> Tensor:
     with NamedTemporaryFile(prefix="fedtide-") as file:  # the mapping outlives the file's name
         held = torch.from_file(file.name, shared=True, size=tensor.numel(), dtype=tensor.dtype)
     return held.copy_(tensor.reshape(-1)).view(tensor.shape)
+
+
+def _beside(model: Model, other: Model) -> Model:
+    """The model on the device of another."""
+    moved: Model = tree_map(lambda leaf: leaf.to(other.x.device), model)
+    return moved
 
 
 KEEPS: dict[str, type[Keep]] = {"all": All, "last": Last, "diverse": Diverse}

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 import torch
 
 from fedtide.core.errors import require
-from fedtide.core.mix import mixed
 from fedtide.core.task import Layout
 from fedtide.starts.archive import All, Archive, Diverse, Keep, Past
 from fedtide.starts.base import Beginning, Begun, Start
@@ -25,11 +24,10 @@ class Average(Start):
     def begin(self, known: Beginning) -> Begun:
         if not known.archive.past:
             return Begun(self.opening(known), {})
-        known.archive.check(known.initial)
-        past = known.archive.past
-        weights = torch.full((len(past),), 1 / len(past))
+        count = len(known.archive.past)
+        weights = torch.full((count,), 1 / count)
         facts = {"start_weights": weights.tolist(), "stored_floats": known.archive.floats}
-        return Begun(mixed([p.model for p in past], weights), facts)
+        return Begun(known.archive.mixed(weights, known.initial), facts)
 
     def store(self, archive: Archive, past: Past, layout: Layout) -> Archive:
         if past.session < self.P:

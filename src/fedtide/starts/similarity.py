@@ -7,6 +7,7 @@ rounds run at half the learning rate, and `distance` is by default the mean over
 distance between their normalised gradients, which makes R a number without unit; "two-norm" is Eq. 19.
 """
 
+import math
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -54,16 +55,14 @@ class Similarity(Start):
         g = self.gradient(known, self.clients)  # lines 14-22
         if not known.archive.past:
             return Begun(self.opening(known), {}, g)
-        known.archive.check(known.initial)
-        past = known.archive.past
-        gaps = torch.tensor([self.gap(g, p.gradient, known.layout) for p in past])
+        gaps = torch.tensor([self.gap(g, p.gradient, known.layout) for p in known.archive.past])
         mu = torch.softmax(-self.R * gaps, 0)  # Eq. 19
         facts = {
             "start_weights": mu.tolist(),
             "start_distances": gaps.tolist(),
             "stored_floats": known.archive.floats,
         }
-        return Begun(mixed([p.model for p in past], mu), facts, g)  # Eq. 18
+        return Begun(known.archive.mixed(mu, known.initial), facts, g)  # Eq. 18
 
     def gradient(self, known: Beginning, clients: int) -> Vector:
         """G_s: how far V rounds of so many clients lead from the pilot model (Eq. 17)."""
@@ -78,6 +77,8 @@ class Similarity(Start):
         return normalised_distance(one, other.to(one), layout)
 
     def drift(self, era: Era, known: Beginning, clients: int) -> float:
+        if not era.gradient.numel():  # the pilot, which ends with the first change
+            return math.inf
         return self.gap(self.gradient(known, clients), era.gradient, known.layout)
 
     def store(self, archive: Archive, past: Past, layout: Layout) -> Archive:
@@ -91,15 +92,16 @@ class Similarity(Start):
 
     def pilot_weights(self, pilots: tuple[Past, ...]) -> Tensor:
         """How much each pilot session counts in the pilot model."""
+        weights = torch.ones(len(pilots))
         if self.pilot == "ema":  # Eq. 30
-            age = torch.arange(len(pilots) - 1, -1, -1)
-            gamma: Tensor = (1 - self.beta) * self.beta**age
-            gamma[0] = self.beta ** (len(pilots) - 1)
-            return gamma
-        accuracy = torch.tensor([p.accuracy for p in pilots])
-        counts = accuracy >= min(self.good, float(accuracy.max()))  # at least the best one
-        weights = (counts if self.pilot == "good" else torch.ones_like(counts)).float()
-        return weights / weights.sum()
+            ages = torch.arange(len(pilots) - 1.0, -1, -1)
+            weights = (1 - self.beta) * torch.full_like(ages, self.beta).pow(ages)
+            weights[0] /= 1 - self.beta  # the oldest counts for all before it
+        if self.pilot == "good":  # at least the best one
+            accuracy = torch.tensor([p.accuracy for p in pilots])
+            weights = (accuracy >= min(self.good, float(accuracy.max()))).float()
+        total: Tensor = weights.sum()
+        return weights / total
 
 
 def normalised_distance(one: Vector, other: Vector, layout: Layout) -> float:
@@ -111,4 +113,5 @@ def normalised_distance(one: Vector, other: Vector, layout: Layout) -> float:
 
 
 def _direction(g: Tensor) -> Tensor:
-    return g / g.norm().clamp(min=TINY)
+    size: Tensor = g.norm()
+    return g / size.clamp(min=TINY)

@@ -59,7 +59,9 @@ class Trigger(ABC):
     """Decides which changes lead to a new start."""
 
     measures: ClassVar[bool] = False  # does it need gradients?
-    listens: ClassVar[bool] = False  # can news come in any round, not only with a change of clients?
+    listens: ClassVar[bool] = (
+        False  # can news come in any round, not only with a change of clients?
+    )
     rest: int = 1  # the fewest rounds between two starts
 
     def __post_init__(self) -> None:

@@ -11,6 +11,8 @@ from plotly.offline import get_plotlyjs
 
 from fedtide.record.folder import StudyFolder, write_text
 from fedtide.record.report.charts import charts, shown
+from fedtide.record.report.clients import client_charts
+from fedtide.record.report.fairness import fairness_charts
 from fedtide.record.report.headline import headline
 from fedtide.record.report.numbers import Results, results
 from fedtide.record.report.sessions import common_spans
@@ -37,7 +39,8 @@ def page(folder: StudyFolder) -> str:
     )
     found = results(folder)
     source = folder.path / "study.toml"
-    drawn, visible = charts(found.rows), shown(found.rows)
+    drawn = [*charts(found.rows), *client_charts(found.rows), *fairness_charts(found.rows)]
+    visible = shown(found.rows)
     return environment.get_template("page.html.jinja").render(
         about=found.about,
         headline=headline(found),

@@ -1,0 +1,103 @@
+"""Chains of linear layers (linear models, MLPs): their gradients in closed form, for many clients at once.
+
+The arithmetic is that of autograd on the same module, written as batched matrix products, because a stack
+of small networks spends most of autograd's time between the operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from fedtide.core.types import Batch
+
+
+class Layer(NamedTuple):
+    """A linear layer, where its values lie in the vector, and whether a ReLU follows."""
+
+    weight: slice
+    bias: slice | None
+    outputs: int
+    inputs: int
+    relu: bool
+
+
+Chain = tuple[Layer, ...]
+
+
+def chain_of(module: nn.Module) -> Chain | None:
+    """The module as a chain, if it is flatten, linear layers and ReLUs in a row, and nothing else."""
+    parts = [part for part in _in_order(module) if type(part) is not nn.Identity]
+    if parts and type(parts[0]) is nn.Flatten and parts[0].start_dim == 1:
+        parts = parts[1:]
+    kinds = [type(part) for part in parts]
+    if not kinds or kinds[0] is not nn.Linear or set(kinds) - {nn.Linear, nn.ReLU}:
+        return None
+    if any(part._forward_hooks or part._forward_pre_hooks for part in module.modules()):
+        return None
+    named = {id(p): name for name, p in module.named_parameters()}
+    places = _places(module)
+    layers = []
+    for part, then in zip(parts, [*kinds[1:], None], strict=True):
+        if isinstance(part, nn.Linear):
+            weight = places[named[id(part.weight)]]
+            bias = None if part.bias is None else places[named[id(part.bias)]]
+            layers.append(Layer(weight, bias, part.out_features, part.in_features, then is nn.ReLU))
+    tied = sum(len(list(part.parameters())) for part in parts) != len(places)
+    return None if tied or layers[-1].relu else tuple(layers)
+
+
+def gradients(chain: Chain, y: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Gradients [U, dim] of the mean cross entropy of each client's batch [U, B, ...] at its model.
+
+    Also [U, 3]: the summed loss, the correct answers and the examples of each batch.
+    """
+    clients, size = batch.mask.shape
+    inputs = [batch.inputs.reshape(clients, size, -1)]
+    weights = [y[:, layer.weight].view(clients, layer.outputs, layer.inputs) for layer in chain]
+    for layer, weight in zip(chain, weights, strict=True):
+        out = torch.bmm(inputs[-1], weight.mT)
+        if layer.bias is not None:
+            out += y[:, None, layer.bias]
+        inputs.append(out.relu_() if layer.relu else out)
+    logits, target = inputs.pop(), batch.targets[..., None]
+    right = logits.argmax(-1) == batch.targets
+    log_p = logits.log_softmax(-1)
+    each = -log_p.gather(-1, target)[..., 0]
+    count = batch.mask.sum(1)
+    seen = torch.stack([(each * batch.mask).sum(1), (right * batch.mask).sum(1), count], 1)
+    back = log_p.exp_().scatter_add_(-1, target, -torch.ones_like(each)[..., None])
+    back *= (batch.mask / count.clamp(min=1)[:, None])[..., None]
+    gradient = torch.empty_like(y)
+    for number in reversed(range(len(chain))):
+        layer, weight, entered = chain[number], weights[number], inputs[number]
+        gradient[:, layer.weight].view_as(weight).copy_(torch.bmm(back.mT, entered))
+        if layer.bias is not None:
+            gradient[:, layer.bias] = back.sum(1)
+        if number:
+            back = torch.bmm(back, weight)
+            back = back.mul_(entered > 0) if chain[number - 1].relu else back
+    return gradient, seen
+
+
+def _in_order(module: nn.Module) -> Iterator[nn.Module]:
+    """The parts of a module in the order in which data pass through them."""
+    if type(module) is nn.Sequential:
+        for part in module:
+            yield from _in_order(part)
+    elif {"embed", "head"} <= dict(module.named_children()).keys():
+        yield from _in_order(module.get_submodule("embed"))
+        yield from _in_order(module.get_submodule("head"))
+    else:
+        yield module
+
+
+def _places(module: nn.Module) -> Mapping[str, slice]:
+    """Where each parameter lies in the vector."""
+    named = dict(module.named_parameters())
+    ends = accumulate((p.numel() for p in named.values()), initial=0)
+    return {name: slice(*ends) for name, ends in zip(named, pairwise(ends), strict=True)}

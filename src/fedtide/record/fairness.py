@@ -1,0 +1,60 @@
+"""Whom does the final model serve? Accuracy of clients that took part often, rarely and never.
+
+A client's accuracy is the test accuracy of each label, weighted by the client's own shares of labels, so
+that clients without test data of their own, and those never seen, have one too. Often means in at least
+as many rounds as the mean client, rarely in fewer, never in none.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+BINS = 20  # at most, of the histogram
+
+
+def participations(cohorts: Iterable[Sequence[int]], clients: int) -> Ints:
+    """In how many rounds each client took part."""
+    ids = np.array([client for cohort in cohorts for client in cohort], dtype=np.int64)
+    return np.bincount(ids, minlength=clients)
+
+
+def fairness(counts: Ints, labels: Ints, by_label: Mapping[int, float]) -> dict[str, Any]:
+    """For the journal: size and mean accuracy of each group, of all clients, and the histogram.
+
+    `counts` [clients] are participations, `labels` [clients, classes] examples; `by_label` has the test
+    accuracy of every label that is tested. Clients that hold none of those labels are left out.
+    """
+    known = sorted(by_label)
+    held = labels[:, known]
+    some = held.sum(1) > 0
+    accuracy = held[some] @ np.array([by_label[label] for label in known]) / held[some].sum(1)
+    often = counts[some] >= max(counts.mean(), 1)
+    never = counts[some] == 0
+    groups = {"often": often, "rarely": ~often & ~never, "never": never, "all": some[some]}
+    return {
+        "groups": {name: _group(accuracy[mask]) for name, mask in groups.items()},
+        "labels": {str(label): by_label[label] for label in known},
+        "histogram": _histogram(counts),
+    }
+
+
+def _group(accuracy: NDArray[np.float64]) -> dict[str, Any]:
+    """How many clients, their mean accuracy, and that of the worst tenth of them."""
+    worst = np.sort(accuracy)[: -(-len(accuracy) // 10)]
+    return {
+        "clients": len(accuracy),
+        "accuracy": float(accuracy.mean()) if len(accuracy) else None,
+        "worst": float(worst.mean()) if len(worst) else None,
+    }
+
+
+def _histogram(counts: Ints) -> dict[str, list[int]]:
+    """How many clients took part in how many rounds; a bin reaches from its `rounds` to the next."""
+    width = max(1, -(-(int(counts.max()) + 1) // BINS))
+    return {
+        "rounds": list(range(0, int(counts.max()) + 1, width)),
+        "clients": np.bincount(counts // width).tolist(),
+    }

@@ -1,0 +1,106 @@
+"""Charts with a dot for every client: its learning rates, its drift; from the journals of probes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+from typing import Any, NamedTuple
+
+from fedtide.record.journal import Line
+from fedtide.record.report.charts import Chart, Figure, shown
+from fedtide.record.report.numbers import Row
+
+DOTS = 12_000  # of a chart, over all its settings: keeps the file small
+SYMBOLS = (
+    "circle",
+    "diamond",
+    "cross",
+    "x",
+    "triangle-up",
+)  # local epochs; the last for all others
+
+
+class Fact(NamedTuple):
+    """What a probe notes of every client: a number, or one per local epoch."""
+
+    key: str
+    title: str
+    axis: str
+    note: str
+
+
+FACTS = (
+    Fact(
+        "rates",
+        "Learning rates of the clients",
+        "learning rate",
+        "A dot for every client; local epochs 1, 2, 3: circle, diamond, cross.",
+    ),
+    Fact(
+        "drift",
+        "Drift of the clients",
+        "distance from the clients' mean model",
+        "A dot for every client at the end of its round.",
+    ),
+)
+
+
+def client_charts(rows: Sequence[Row]) -> list[Chart]:
+    """A chart for every fact that the journals hold, with the first seed of each setting."""
+    made = []
+    for fact in FACTS:
+        traces = [trace for row in rows for trace in _traces(row, fact, len(rows), shown(rows))]
+        if traces:
+            notes = [fact.note, *(["The first seed of each setting."] if _seeds(rows) > 1 else [])]
+            made.append(
+                Chart(fact.key, fact.title, notes, {"data": traces, "layout": _layout(fact)})
+            )
+    return made
+
+
+def _traces(row: Row, fact: Fact, settings: int, visible: set[int]) -> Iterator[Figure]:
+    lines = [line for line in next(iter(row.runs.values()), []) if line.get(fact.key)]
+    dots = sum(len(_numbers(line, fact, 0)) for line in lines) * (_epochs(lines, fact) or 1)
+    stride = max(1, -(-dots * settings // DOTS))
+    for epoch in range(_epochs(lines, fact)):
+        kept = [(line["t"] + 1, y) for line in lines[::stride] for y in _numbers(line, fact, epoch)]
+        yield {
+            "x": [t for t, _ in kept],
+            "y": [float(f"{y:.4g}") for _, y in kept],
+            "name": escape(row.label),
+            "meta": row.number,
+            "visible": row.number in visible,
+            "mode": "markers",
+            "marker": {
+                "color": row.look.colour,
+                "size": 4,
+                "opacity": 0.6,
+                "symbol": SYMBOLS[min(epoch, len(SYMBOLS) - 1)],
+            },
+            "hovertemplate": f"round %{{x}}, epoch {epoch + 1}: %{{y}}",
+        }
+
+
+def _epochs(lines: Sequence[Line], fact: Fact) -> int:
+    """How many numbers a client has."""
+    first = lines[0][fact.key][0] if lines else []
+    return len(first) if isinstance(first, list) else 1
+
+
+def _numbers(line: Line, fact: Fact, epoch: int) -> list[float]:
+    return [each[epoch] if isinstance(each, list) else each for each in line[fact.key]]
+
+
+def _seeds(rows: Sequence[Row]) -> int:
+    return max((len(row.runs) for row in rows), default=0)
+
+
+def _layout(fact: Fact) -> dict[str, Any]:
+    quiet = {"automargin": True, "zeroline": False}
+    return {
+        "xaxis": quiet | {"title": {"text": "rounds completed"}, "tickformat": "d"},
+        "yaxis": quiet | {"title": {"text": fact.axis}, "type": "log"},
+        "hovermode": "closest",
+        "showlegend": False,
+        "margin": {"l": 56, "r": 12, "t": 12, "b": 44},
+    }

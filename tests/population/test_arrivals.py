@@ -1,0 +1,162 @@
+"""Clients that come and go one by one."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedtide.core.errors import ConfigError
+from fedtide.population import POPULATIONS
+from fedtide.population.arrivals import Poisson, Trace
+
+STAYS = ((0, 0, 4), (1, 0, 6), (0, 5, 8), (2, 6, 7))
+
+
+def sessions(population, seed=0):
+    return [population.at(t, seed) for t in range(population.length)]
+
+
+def test_a_trace_by_hand():
+    """Round 4: client 0 leaves; 5: it returns; 6: 1 leaves, 2 comes; 7: 2 leaves; 8: nobody is left."""
+    found = sessions(Trace(stays=STAYS, rounds=10))
+    who = [s.clients.tolist() for s in found]
+    assert who == [[0, 1]] * 4 + [[1], [0, 1], [0, 2], [0], [], []]
+    assert [s.number for s in found] == [0, 0, 0, 0, 1, 2, 3, 4, 5, 5]
+    assert [s.first for s in found] == [0, 0, 0, 0, 4, 5, 6, 7, 8, 8]
+    assert [s.rounds for s in found] == [4] * 4 + [1, 1, 1, 1, 2, 2]
+
+
+def test_a_trace_from_a_file(tmp_path):
+    file = tmp_path / "visits.csv"
+    file.write_text("client,arrive,leave\n" + "".join(f"{c},{a},{b}\n" for c, a, b in STAYS))
+    trace = Trace(file=str(file), rounds=10)
+    assert [s.clients.tolist() for s in sessions(trace)] == [
+        s.clients.tolist() for s in sessions(Trace(stays=STAYS, rounds=10))
+    ]
+    assert trace.groups(10)[0].clients == 3
+    assert Trace(file=str(file), clients=7).groups(10)[0].clients == 7
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: Trace(),
+            "population 'trace' must have visits: either a file or stays. "
+            "Got file = '' and 0 stays. Set one of them.",
+        ),
+        (
+            lambda: Trace(stays=((0, 3, 3),)),
+            "population.stays[0] must be client, arrive, leave with arrive < leave. Got [0, 3, 3].",
+        ),
+        (
+            lambda: Trace(stays=((5, 0, 3),), clients=5),
+            "population.stays[0] must be a client below population.clients = 5. Got 5.",
+        ),
+        (
+            lambda: Poisson(present=21, clients=20),
+            "population.present must be from 1 to the 20 clients of a group. Got 21.",
+        ),
+        (
+            lambda: Poisson(party=9, present=8),
+            "population.party must be from 1 to the 8 clients present. Got 9.",
+        ),
+        (lambda: Poisson(stay=0.0), "population.stay must be positive. Got 0.0."),
+        (lambda: Poisson(shape=1.0), "population.shape must be above 1. Got 1.0."),
+        (lambda: Poisson(opening=0), "population.opening must be at least 1. Got 0."),
+        (
+            lambda: Poisson(labels_overlap=1.0),
+            "population.labels_overlap must be a share in [0, 1). Got 1.0.",
+        ),
+    ],
+)
+def test_settings_out_of_range(make, message):
+    with pytest.raises(ConfigError) as caught:
+        make()
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("text", ["", "client,arrive\n1,2\n", "client,arrive,leave\n1,x,3\n"])
+def test_files_that_are_no_trace(tmp_path, text):
+    file = tmp_path / "visits.csv"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=r"^population\.file must be a CSV file with"):
+        Trace(file=str(file))
+    with pytest.raises(ConfigError, match="Check the path, from where fedtide runs"):
+        Trace(file=str(tmp_path / "missing.csv"))
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    stay=st.floats(0.5, 30),
+    tide=st.sampled_from([0, 7]),
+    party=st.integers(1, 4),
+    law=st.sampled_from(["exponential", "pareto"]),
+)
+def test_laws_of_arrivals(seed, stay, tide, party, law):
+    population = Poisson(
+        clients=12, present=8, stay=stay, tide=tide, party=party, law=law, opening=5, rounds=40
+    )
+    found = sessions(population, seed)
+    numbers = [s.number for s in found]
+    assert numbers[0] == 0
+    assert set(np.diff(numbers)) <= {0, 1}
+    for t, s in enumerate(found):
+        assert s.first <= t < s.first + s.rounds
+        assert np.all(np.diff(s.clients) > 0)  # sorted, nobody twice
+        assert np.all((s.clients >= 0) & (s.clients < (24 if tide else 12)))
+    assert len(found[0].clients) == 8
+    assert found[4].number == 0  # nobody moves during the opening
+    again = sessions(population, seed)
+    assert [s.clients.tolist() for s in again] == [s.clients.tolist() for s in found]
+
+
+def test_seeds_differ():
+    population = Poisson(clients=50, present=20, rounds=60)
+    one, other = ([s.clients.tolist() for s in sessions(population, seed)] for seed in (1, 2))
+    assert one != other
+
+
+@pytest.mark.parametrize("law", ["exponential", "pareto"])
+def test_littles_law(law):
+    """present / stay arrivals per round, each for `stay` rounds: `present` clients on average."""
+    population = Poisson(
+        clients=400, present=40, stay=10, law=law, shape=3.0, opening=1, rounds=3000
+    )
+    counts = [len(population.at(t, 5).clients) for t in range(200, 3000)]
+    assert np.mean(counts) == pytest.approx(40, rel=0.06)
+    visits = population.visits(5)
+    assert np.mean(visits.leave - visits.arrive) == pytest.approx(10, rel=0.06)
+    assert len(visits.client) / 3000 == pytest.approx(4, rel=0.06)
+
+
+def test_pareto_stays_have_the_heavier_tail():
+    far = {}
+    for law in ("exponential", "pareto"):
+        visits = Poisson(clients=500, present=100, stay=10, law=law, rounds=2000).visits(3)
+        far[law] = np.mean(visits.leave - visits.arrive > 100)
+    assert far["pareto"] > 5 * far["exponential"]
+
+
+def test_groups_follow_the_tide():
+    """Every 10 rounds after the opening everybody leaves and 6 of the other group come."""
+    population = Poisson(clients=10, present=6, stay=8, opening=5, tide=10, rounds=45)
+    for t in range(45):
+        group = 0 if t < 5 else ((t - 5) // 10 + 1) % 2
+        assert {client // 10 for client in population.at(t, 2).clients} <= {group}
+    for turn in (5, 15, 25, 35):
+        assert population.at(turn, 2).first == turn
+        assert len(population.at(turn, 2).clients) >= 6
+    assert [g.labels for g in population.groups(10)] == [tuple(range(5)), tuple(range(5, 10))]
+    assert Poisson(clients=10, present=6).groups(10)[0].labels is None
+
+
+def test_parties_arrive_and_leave_together():
+    visits = Poisson(clients=90, present=30, party=3, stay=10, opening=2, rounds=100).visits(1)
+    pairs = list(zip(visits.arrive.tolist(), visits.leave.tolist(), strict=True))
+    assert all(pairs.count(pair) % 3 == 0 for pair in set(pairs))
+
+
+def test_the_names_of_the_populations():
+    assert list(POPULATIONS) == ["fixed", "alternating", "pattern", "poisson", "trace"]

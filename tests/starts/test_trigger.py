@@ -1,0 +1,104 @@
+"""When a new start is worth its cost."""
+
+import numpy as np
+import pytest
+
+from fedtide.core.errors import ConfigError
+from fedtide.core.types import Session
+from fedtide.starts.trigger import TRIGGERS, Always, Change, Drop, Era, Signature, Turnover
+
+
+def era(*clients, first=0, accuracy=0.0, peak=0.0):
+    return Era(1, first, np.array(clients), accuracy=accuracy, peak=peak)
+
+
+def change(then, *now, t=10, first=10, distance=None):
+    return Change(t, then, Session(2, np.array(now, dtype=int), first, 5), distance)
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "share"),
+    [
+        ((1, 2, 3), (1, 2, 3), 0.0),
+        ((1, 2, 3), (2, 3, 4), 0.5),  # 1 and 4 of 1, 2, 3, 4
+        ((1, 2), (3,), 1.0),
+        ((1, 2), (), 1.0),
+    ],
+)
+def test_turnover(then, now, share):
+    assert change(era(*then), *now).turnover == pytest.approx(share)
+
+
+def test_always_answers_every_change_and_every_announced_session():
+    assert Always().is_due(change(era(1, 2), 1, 2, 3))
+    assert Always().is_due(change(era(1, 2), 1, 2))  # the same clients, but a new session
+    assert not Always().is_due(change(era(1, 2), 1, 2, t=11))
+
+
+def test_small_changes_add_up():
+    """One client in three per change: 2/4 after the first, 4/5 after the second."""
+    trigger = Turnover(share=0.8)
+    assert not trigger.is_due(change(era(1, 2, 3), 2, 3, 4))
+    assert trigger.is_due(change(era(1, 2, 3), 3, 4, 5))
+    assert not trigger.is_due(change(era(1, 2, 3), 1, 2, 3))  # all are back
+
+
+def test_a_trigger_rests():
+    trigger = Turnover(share=0.5, rest=4)
+    before = era(1, 2, first=8)
+    assert not trigger.is_due(change(before, 3, 4, t=10))
+    assert trigger.is_due(change(before, 3, 4, t=12))  # two rounds later the change is still there
+    assert not trigger.is_due(change(before, 3, 4, t=13))  # no news any more
+    assert not Always(rest=4).is_due(change(before, 3, t=10))
+    assert Always(rest=4).is_due(change(before, 3, t=12))
+
+
+def test_nobody_needs_no_start():
+    for trigger in (Always(), Turnover(), Drop()):
+        assert not trigger.is_due(change(era(1, 2, accuracy=0.1, peak=0.9)))
+
+
+def test_drop_listens_in_every_round():
+    fallen = era(1, 2, accuracy=0.6, peak=0.9)
+    assert Drop(by=0.25).is_due(change(fallen, 3, 4, t=13))
+    assert not Drop(by=0.35).is_due(change(fallen, 3, 4, t=13))
+    assert not Drop(by=0.25).is_due(change(fallen, 1, 2, t=13))  # no other clients: not their doing
+
+
+def test_a_drop_is_from_the_peak_of_this_era():
+    now = Era(1).after(0.5).after(0.9).after(0.7)
+    assert (now.accuracy, now.peak) == (0.7, 0.9)
+
+
+def test_the_signature_costs_something_only_where_clients_changed():
+    asked = []
+
+    def distance(clients):
+        asked.append(clients)
+        return 1.0
+
+    trigger = Signature(distance=0.7, clients=4, share=0.5)
+    assert not trigger.is_due(change(era(1, 2, 3), 1, 2, distance=distance))
+    assert asked == []
+    assert trigger.is_due(change(era(1, 2, 3), 4, 5, distance=distance))
+    assert not Signature(distance=1.1).is_due(change(era(1), 2, distance=distance))
+    assert asked == [4, 5]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Always(rest=0), "start.trigger.rest must be at least 1. Got 0."),
+        (lambda: Turnover(share=0.0), "start.trigger.share must be in (0, 1]. Got 0.0."),
+        (lambda: Drop(by=1.0), "start.trigger.by must be in (0, 1). Got 1.0."),
+        (lambda: Signature(distance=0.0), "start.trigger.distance must be positive. Got 0.0."),
+    ],
+)
+def test_settings_out_of_range(make, message):
+    with pytest.raises(ConfigError) as caught:
+        make()
+    assert str(caught.value) == message
+
+
+def test_the_names_of_the_triggers():
+    assert list(TRIGGERS) == ["always", "turnover", "drop", "signature"]
