@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import torch
-
-from fedtide.algorithms.base import Context
 from fedtide.algorithms.fedavg import FedAvg
 from fedtide.core.errors import require
 from fedtide.core.task import Layout
@@ -59,8 +55,7 @@ class Experiment:
             self.train.epochs,
             "Set train.epochs instead of train.steps.",
         )
-        if len((session := self.population.at(0, self.seed)).clients):
-            self.participation.check(session)
+        self.participation.check_session(self.population.at(0, self.seed))
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,8 +89,8 @@ def run(
 ) -> History:
     """Run an experiment; `watch` sees every line of the journal as it is written."""
     e, algorithm, journal = experiment, experiment.algorithm, journal or Journal()
-    with one_thread(), furnished(e) as house:
-        now = State(None, house.initial, Era(), Archive())
+    with House.furnish(e.data, e.population, e.train, e.engine, e.seed) as house:
+        now = State(algorithm.init(house.initial.x, house.context), house.initial, Era(), Archive())
         who = e.participation.start(house.crowd, e.seed)
         for t in range(e.population.length):
             clock = Clock()
@@ -103,35 +98,26 @@ def run(
             now, facts, bill = begin(e, house, t, session, now)  # someone came or went
             clock.lap("session")
 
-            ids = session.clients
-            if len(ids):
-                ids = e.participation.draw(who, t, session, e.seed)  # who takes part
-                house.weigh(algorithm, algorithm.broadcast(now.server), now.model.buffers)
-            work = house.work(t, ids)
+            ids, news = e.participation.take(who, t, session, e.seed)  # who takes part
+            down = algorithm.broadcast(now.server)
+            work = house.work(t, ids, algorithm, down)
             plan = e.network.plan(t, ids, work, e.seed)  # what each can afford, what it costs
             ids, steps = ids[plan.able], plan.steps[plan.able]
             lr = e.train.rate(t - session.first, session.rounds)
+            line = described(t, session, ids, plan, work, lr) | dict(news)
             clock.lap("select")
 
-            line = described(t, session, ids, plan, work, lr)
-            if len(session.clients):
-                line |= e.participation.facts(who, t, session, e.seed)
             if len(ids):  # without a cohort the model stays as it is
-                server, model, era, _ = now
-                down = algorithm.broadcast(server)
                 result = house.engine.run(
-                    algorithm, e.train.optimiser, lr, down, model.buffers, ids, steps, t
+                    algorithm, e.train.optimiser, lr, down, now.model.buffers, ids, steps, t
                 )
                 clock.lap("train")
                 cohort = house.cohort(t, ids, result.walk)
-                server = algorithm.aggregate(server, result.up, cohort)
-                buffers = e.train.next_buffers(model.buffers, result.buffers, cohort.share)
-                after = Model(server.x, buffers)
-                accuracy, loss = (float(each.mean()) for each in reversed(result.training))
-                line |= {"train_accuracy": accuracy, "train_loss": loss}
-                now = now._replace(server=server, model=after, era=era.after(accuracy))
-                done = Finished(t, session, model, after, result.up, cohort, plan)
-                line |= probed(e.evaluation.probes, done)
+                server = algorithm.aggregate(now.server, result.up, cohort)
+                model = house.next_model(server.x, now.model, result, cohort)
+                done = Finished(t, session, now.model, model, result.up, cohort, plan)
+                line |= result.means | probed(e.evaluation.probes, done)
+                now = State(server, model, now.era.after(line["train_accuracy"]), now.archive)
             clock.lap("aggregate")
 
             if len(session.clients) and e.evaluation.due(t, e.population.length):
@@ -141,33 +127,31 @@ def run(
             clock.lap("evaluate")
             line = charged(line, bill) | {**facts, "seconds": clock.seconds}
             journal.append(line)  # what is kept
-            watch(journal.lines[-1])
-            who = e.participation.observe(who, Round(t, ids, journal.lines[-1]))
-        return History(e, journal.lines, now.model, house.engine.task.layout, house.engine.why)
+            watch(line)
+            who = e.participation.observe(who, Round(t, ids, line))
+        return History(e, journal.lines, now.model, house.layout, house.engine.why)
 
 
 def begin(
     e: Experiment, house: House, t: int, session: Session, now: State
 ) -> tuple[State, Mapping[str, Any], Mapping[str, Any]]:
     """Answer a change of clients with a new start, if one is due; with facts about it and its costs."""
-    layout = house.engine.task.layout
-    context = Context(layout, len(session.clients))
     if t == session.first:
-        if len(session.clients):
-            e.participation.check(session)
-        sample = e.algorithm.broadcast(e.algorithm.init(house.initial.x, context))
+        e.participation.check_session(session)
         house.enter(session)
-        house.weigh(e.algorithm, sample, house.initial.buffers)
     rehearse = Rehearsal(house, e.algorithm, e.network, session, t, e.seed)
     number = now.era.number + 1
-    known = Beginning(number, session, house.initial, now.model, layout, now.archive, rehearse)
+    known = Beginning(
+        number, session, house.initial, now.model, house.layout, now.archive, rehearse
+    )
     if not e.start.is_due(t, now.era, known):
         return now, {}, rehearse.bill
-    archive = e.start.store(now.archive, now.era.over(now.model), layout) if number else Archive()
+    past = now.era.over(now.model)
+    archive = e.start.store(now.archive, past, house.layout) if number else Archive()
     if e.train.memories == "reset":
         house.engine.memory.clear()
     model, facts, gradient = e.start.begin(known._replace(archive=archive))
-    server = e.algorithm.init(model.x, context)
+    server = e.algorithm.init(model.x, house.context)
     era = Era(number, t, session.clients, gradient)
     return State(server, model, era, archive), {"start": number, **facts}, rehearse.bill
 
@@ -177,24 +161,3 @@ def served(house: House, lines: Sequence[Line], model: Model) -> Mapping[str, An
     crowd = house.crowd
     counts = participations((line["clients"] for line in lines), crowd.clients)
     return fairness(counts, crowd.labels(), house.by_label(model))
-
-
-@contextmanager
-def furnished(e: Experiment) -> Iterator[House]:
-    """The house of this experiment, closed at the end."""
-    house = House.furnish(e.data, e.population, e.train, e.engine, e.seed)
-    try:
-        yield house
-    finally:
-        house.engine.close()
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """One thread per operator: engines use threads across clients, which leaves every bit in place."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)

@@ -17,7 +17,8 @@ import torch
 
 from fedtide.core.errors import require
 from fedtide.engines.choose import cpu_count
-from fedtide.experiment import Experiment, furnished, run
+from fedtide.engines.house import House
+from fedtide.experiment import Experiment, run
 from fedtide.record.folder import StudyFolder, labelled, write_json, write_model, write_text
 from fedtide.record.journal import Journal, Line
 from fedtide.record.metrics import Metric
@@ -124,8 +125,7 @@ def preflight(study: Study) -> None:
         parts = (e.data, e.population, e.train, e.engine)
         if parts not in seen:
             seen.append(parts)
-            with furnished(e):
-                pass
+            House.furnish(*parts, e.seed).engine.close()
 
 
 def run_one(run_: Run, path: Path, transition_rounds: int, watch: Watch) -> dict[str, Metric]:

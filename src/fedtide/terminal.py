@@ -89,12 +89,14 @@ def _percent(metric: Metrics) -> str:
 
 def _after_changes(metrics: Metrics) -> str:
     """The mean over all transitions of a run."""
-    return _percent(spread([fmean(run) for run in metrics["transition_accuracy"]["values"]]))
+    runs = [fmean(run) for run in metrics["transition_accuracy"]["values"] if run]
+    return _percent(spread(runs)) if runs else "-"
 
 
 def _recovery(metrics: Metrics) -> str:
     """Rounds until 95 % of the first setting's peak, the mean over all transitions."""
-    return f"{fmean(fmean(run) for run in metrics['recovery_rounds']['values']):.1f}"
+    runs = [fmean(run) for run in metrics["recovery_rounds"]["values"] if run]
+    return f"{fmean(runs):.1f}" if runs else "-"
 
 
 def _snapshots(metrics: Metrics) -> str:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from fedtide.core.errors import ConfigError
 from fedtide.population.laws import Beta, Gamma, Weibull
+from fedtide.population.uniform import Uniform
 
 LAWS = {"beta": Beta, "gamma": Gamma, "weibull": Weibull}
 
@@ -21,6 +22,7 @@ CONCENTRATION = [
     (Gamma(shape=5, scale=0.05), 80, 38, 36),
     (Weibull(), 62, 34, 32),
     (Weibull(preset="2023-12"), 42, 19, 18),
+    (Uniform(rate=0.1), 100, 100 / (1 + 90 / 100**2), 89),  # counts of mean 100 and variance 90
 ]
 
 

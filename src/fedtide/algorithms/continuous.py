@@ -19,8 +19,6 @@ from fedtide.algorithms.fedavg import FedAvg
 from fedtide.core.errors import require
 from fedtide.core.types import Cohort, Outputs, Vector, Walk
 
-Any_ = Algorithm[Any, Any, Any, Any]
-
 
 class Server(NamedTuple):
     """State of the server, and in the same shape what it sends."""
@@ -34,7 +32,7 @@ class Server(NamedTuple):
 class Continuous(Algorithm[Server, Server, Any, Any]):
     """Any other algorithm, held to what the session's first model says."""
 
-    of: Any_ = field(default_factory=FedAvg)
+    of: Algorithm[Any, Any, Any, Any] = field(default_factory=FedAvg)
     loss: Literal["kl", "relation"] = "kl"
     weight: float = 1.0
 

@@ -1,8 +1,9 @@
 """Readings of FedAgg: which round's mean-field terms are used in which round.
 
 Definition 1 of the paper takes the terms of the round itself. Read literally, Eqs. 15 and 17 then make the
-mean of all clients' rates exactly 0, and the only fixed point of Algorithm 1 is that nobody moves. A reading
-has to be chosen; the paper names two sources of the terms, history (Remark 1) and pretraining (Algorithm 1).
+mean of all clients' rates exactly 0, and with Eq. 14's one step per epoch the only fixed point of Algorithm 1
+is that nobody moves. A reading has to be chosen; the paper names two sources of the terms, history (Remark 1)
+and pretraining (Algorithm 1).
 """
 
 from abc import ABC, abstractmethod

@@ -49,6 +49,12 @@ class Result(NamedTuple):
     training: Training
     walk: Walk
 
+    @property
+    def means(self) -> dict[str, float]:
+        """Training loss and accuracy, the mean over the cohort."""
+        loss, accuracy = (float(each.mean()) for each in self.training)
+        return {"train_accuracy": accuracy, "train_loss": loss}
+
 
 class Ground(NamedTuple):
     """All that the clients of a cohort hold, for an algorithm that surveys."""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Self
 
 import torch
 
-from fedtide.algorithms.base import Survey
+from fedtide.algorithms.base import Context, Survey
 from fedtide.core.errors import TrainingError
-from fedtide.core.trees import size_bytes, tree_map
+from fedtide.core.task import Layout
+from fedtide.core.trees import leaves, size_bytes, tree_map
 from fedtide.core.types import (
-    Buffers,
     Cohort,
     Crowd,
     Dataset,
@@ -27,7 +27,7 @@ from fedtide.core.types import (
 from fedtide.data.batches import ClientData
 from fedtide.data.holdings import distribute
 from fedtide.data.source import Data
-from fedtide.engines.base import Engine
+from fedtide.engines.base import Engine, Result
 from fedtide.engines.choose import EngineChoice
 from fedtide.engines.client import AnyAlgorithm
 from fedtide.engines.train import Train
@@ -41,6 +41,8 @@ class House:
     dataset: Dataset
     engine: Engine
     train: Train
+    population: int = 0  # clients that exist now
+    _known_traffic: dict[Any, tuple[int, int]] = field(default_factory=dict)
 
     @classmethod
     def furnish(
@@ -55,28 +57,36 @@ class House:
         clients = ClientData(dataset.train, holdings, train, seed)
         return cls(dataset, choice.build(task, clients, train.buffers), train)
 
+    def __enter__(self) -> Self:
+        # One thread per operator: engines use threads across clients, which leaves every bit in place.
+        self._threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        torch.set_num_threads(self._threads)
+        self.engine.close()
+
     @property
     def initial(self) -> Model:
         """The untrained model."""
         return self.engine.task.initial
 
     @property
+    def layout(self) -> Layout:
+        """Where each parameter lies in the model's vector."""
+        return self.engine.task.layout
+
+    @property
+    def context(self) -> Context:
+        """What an algorithm may know when a session begins."""
+        return Context(self.layout, self.population)
+
+    @property
     def crowd(self) -> Crowd:
         """All clients that ever exist."""
         holdings, targets = self.engine.data.holdings, self.dataset.train.targets.cpu().numpy()
         return Crowd(holdings.clients, lambda: holdings.labels(targets, self.dataset.classes))
-
-    def weigh(self, algorithm: AnyAlgorithm, down: Any, buffers: Buffers) -> None:
-        """Note how many bytes a client receives and sends in this round."""
-        task, own = self.engine.task, _shapes(self.initial.buffers)
-        first = _shapes(self.dataset.train.ready(self.dataset.train.inputs[:1]))
-        one = torch.ones(1, device="meta")
-
-        def outputs(y: Vector) -> Outputs:
-            return task.view(y, own, first)
-
-        survey = Survey(torch.empty_like, outputs, one, one, task.layout, self.train.epochs, False)
-        self.bytes_down, self.bytes_up = traffic(algorithm, down, buffers, survey)
 
     def enter(self, session: Session) -> None:
         """A session begins: note who exists, and which labels its model is tested on."""
@@ -87,23 +97,46 @@ class House:
         present[dataset.train.targets[held.to(dataset.train.targets.device)].cpu()] = True
         self.test = present.to(dataset.test.targets.device)[dataset.test.targets].nonzero()[:, 0]
 
-    def work(self, t: int, ids: Ids) -> Work:
-        """What round t asks of these clients."""
+    def work(self, t: int, ids: Ids, algorithm: AnyAlgorithm, down: Any) -> Work:
+        """What round t asks of these clients, who receive `down`."""
         data = self.engine.data
+        bytes_down, bytes_up = self._traffic(algorithm, down)
         return Work(
             steps=data.steps(t, ids),
             examples=data.holdings.sizes(t, ids),
             batch_size=self.train.batch_size,
-            bytes_down=self.bytes_down,
-            bytes_up=self.bytes_up,
+            bytes_down=bytes_down,
+            bytes_up=bytes_up,
             parameters=self.initial.x.numel(),
         )
+
+    def _traffic(self, algorithm: AnyAlgorithm, down: Any) -> tuple[int, int]:
+        """Bytes that one client receives and sends in a round; computed once for each shape of `down`."""
+        shape = tuple(leaf.shape for leaf in leaves(down))
+        if shape not in self._known_traffic:
+            self._known_traffic[shape] = traffic(algorithm, down, self.initial, self._survey())
+        return self._known_traffic[shape]
+
+    def _survey(self) -> Survey:
+        """A survey of one example without values."""
+        task, own = self.engine.task, _shapes(self.initial.buffers)
+        first = _shapes(self.dataset.train.ready(self.dataset.train.inputs[:1]))
+        one = torch.ones(1, device="meta")
+
+        def outputs(y: Vector) -> Outputs:
+            return task.view(y, own, first)
+
+        return Survey(torch.empty_like, outputs, one, one, self.layout, self.train.epochs, False)
 
     def cohort(self, t: int, ids: Ids, walk: Walk) -> Cohort:
         """The clients whose uploads are aggregated."""
         sizes = self.engine.data.holdings.sizes(t, ids)
         share = torch.from_numpy(sizes / sizes.sum()).to(self.initial.x)
         return Cohort(torch.from_numpy(ids).to(share.device), share, walk, self.population, t)
+
+    def next_model(self, x: Vector, before: Model, result: Result, cohort: Cohort) -> Model:
+        """The global model after a round: the server's vector, and the buffers of the clients mixed."""
+        return Model(x, self.train.next_buffers(before.buffers, result.buffers, cohort.share))
 
     def evaluate(self, t: int, model: Model) -> tuple[float, float]:
         """Accuracy and loss on the test examples whose labels somebody in the session holds."""
@@ -124,10 +157,9 @@ class House:
         }
 
 
-def traffic(
-    algorithm: AnyAlgorithm, down: Any, buffers: Buffers, survey: Survey
-) -> tuple[int, int]:
+def traffic(algorithm: AnyAlgorithm, down: Any, model: Model, survey: Survey) -> tuple[int, int]:
     """Bytes that one client receives and sends per round, from shapes alone."""
+    buffers = model.buffers
     shapes = _shapes(down)
     one = torch.ones((), device="meta")
     mine = algorithm.memory(shapes)

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from fedtide.algorithms.base import Context
 from fedtide.core.rng import stream
 from fedtide.core.types import Ids, Model, Plan, Session, Work
 from fedtide.engines.base import Engine
@@ -36,12 +35,12 @@ class Rehearsal:
     def __call__(self, model: Model, rounds: int, clients: int = 0) -> Model:
         """The model after `rounds` from `model`, with the session's clients or a sample of them."""
         house, train = self.house, self.house.train
-        context = Context(house.engine.task.layout, len(self.session.clients))
-        server = self.algorithm.init(model.x, context)
+        server = self.algorithm.init(model.x, house.context)
         asked = self._sample(clients)
         with aside(house.engine):
             for v in range(rounds):
-                work = house.work(self.t, asked)
+                down = self.algorithm.broadcast(server)
+                work = house.work(self.t, asked, self.algorithm, down)
                 plan = self.network.plan(self.t, asked, work, self.seed)
                 self._charge(plan, work)
                 ids, steps = asked[plan.able], plan.steps[plan.able]
@@ -51,7 +50,7 @@ class Rehearsal:
                     self.algorithm,
                     train.optimiser,
                     SLOWER * train.lr,
-                    self.algorithm.broadcast(server),
+                    down,
                     model.buffers,
                     ids,
                     steps,
@@ -60,8 +59,7 @@ class Rehearsal:
                 )
                 cohort = house.cohort(self.t, ids, result.walk)
                 server = self.algorithm.aggregate(server, result.up, cohort)
-                buffers = train.next_buffers(model.buffers, result.buffers, cohort.share)
-                model = Model(server.x, buffers)
+                model = house.next_model(server.x, model, result, cohort)
         return model
 
     def _sample(self, clients: int) -> Ids:

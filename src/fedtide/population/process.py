@@ -29,6 +29,17 @@ class Participation(ABC):
         """Raise an error if this process cannot serve the session's population."""
         return
 
+    def check_session(self, session: Session) -> None:
+        """`check`, unless the session has no clients: nobody need be served."""
+        if len(session.clients):
+            self.check(session)
+
+    def take(self, who: Any, t: int, session: Session, seed: int) -> tuple[Ids, Mapping[str, Any]]:
+        """The clients of round t, and facts about the draw; nobody where nobody exists."""
+        if not len(session.clients):
+            return session.clients, {}
+        return self.draw(who, t, session, seed), self.facts(who, t, session, seed)
+
     @abstractmethod
     def draw(self, who: Any, t: int, session: Session, seed: int) -> Ids:
         """The clients of round t, in increasing order, never one twice."""

@@ -73,8 +73,8 @@ class Start(ABC):
         return self.trigger.is_due(change)
 
     def drift(self, era: Era, known: Beginning, clients: int) -> float:
-        """How far a gradient of so many clients lies from that of the last start."""
-        raise NotImplementedError
+        """How far a gradient of so many clients lies from that of the last start; 0 without gradients."""
+        return 0.0
 
     @abstractmethod
     def begin(self, known: Beginning) -> Begun:
