@@ -38,7 +38,9 @@ def measure(clients: int, kind: str) -> dict[str, float]:
 
     import fedtide.engines.house as house
 
-    house.distribute = few_each  # a partition cannot give one example to many clients; this benchmark does
+    house.distribute = (
+        few_each  # a partition cannot give one example to many clients; this benchmark does
+    )
     history = run(
         Experiment(
             data=Data(name=from_tensors((inputs, labels), (inputs[:100], labels[:100]))),
@@ -61,7 +63,9 @@ def main() -> None:
     """Every size in turn, twice, and the ratios to the smallest."""
     for kind in ("fedavg", "scaffold"):
         print(f"\n{kind}: a cohort of {COHORT}, medians over {2 * (ROUNDS - 6)} rounds")
-        print(f"{'clients':>10} {'ms/round':>9} {'ratio':>6} {'MB':>7} {'index MB':>9} {'MB - index':>11}")
+        print(
+            f"{'clients':>10} {'ms/round':>9} {'ratio':>6} {'MB':>7} {'index MB':>9} {'MB - index':>11}"
+        )
         first = 0.0
         for clients in SIZES:
             call = [sys.executable, __file__, str(clients), kind]

@@ -66,7 +66,7 @@ def results(study: Study, summary: dict[str, Any]) -> Table:
         table.add_column(name, overflow="fold")
     columns = dict(COLUMNS)
     if not any(cell["metrics"]["transition_accuracy"]["mean"] for cell in cells):
-        del columns["after changes %"], columns["recovery"]
+        del columns["after changes %"], columns["rounds to recover"]
     else:
         del columns["best %"]  # of different clients in different sessions: it says little
     if not any("snapshot_share" in cell["metrics"] for cell in cells):
@@ -108,7 +108,7 @@ COLUMNS: dict[str, Callable[[Metrics], str]] = {
     "accuracy %": lambda metrics: _percent(metrics["accuracy"]),
     "best %": lambda metrics: _percent(metrics["best_accuracy"]),
     "after changes %": _after_changes,
-    "recovery": _recovery,
+    "rounds to recover": _recovery,
     "snapshots %": _snapshots,
     "MB up": lambda metrics: f"{metrics['bytes_up']['mean'] / 1e6:.1f}",
     "seconds": lambda metrics: f"{metrics['wall_seconds']['mean']:.1f}",

@@ -26,6 +26,7 @@ from fedtide.core.task import Task
 from fedtide.core.trees import leaves
 from fedtide.data.batches import Batching
 from fedtide.data.holdings import Static
+from fedtide.engines.rules import Sgd
 
 KINDS = ["loop", "vectorised"]
 TOLERANCE = 1e-5
@@ -56,11 +57,14 @@ def test_engines_agree(name, rule, model):
 @names
 @pytest.mark.parametrize("rule", RULES)
 def test_closed_forms_agree(name, rule):
-    """In double precision: where a true gradient is zero, Adam makes whole steps of rounding."""
+    """In double precision: where a true gradient is zero, Adam makes whole steps of rounding.
+
+    Even then its steps magnify rounding by up to 1 / epsilon = 10^8, and MIFA divides them by lr.
+    """
     algorithm, world = TABLE[name].algorithm, World("chain", dtype=torch.float64)
     assert world.task().chain
     loop, vectorised = (outcome(name, algorithm, rule, kind, world) for kind in KINDS)
-    assert_same(loop, vectorised, 1e-7)
+    assert_same(loop, vectorised, 1e-7 if isinstance(RULES[rule], Sgd) else TOLERANCE)
 
 
 @names

@@ -2,10 +2,9 @@
 
 The teacher is the model that the session begins with; with start "previous" that is the last session's.
 "kl" is the loss in the code of Chang et al.: KL(teacher || student), mean over the batch, no temperature.
-"relation" is the class-semantic relation distillation of GLFC (Dong et al., "Federated Class-Incremental
-Learning", CVPR 2022) as its code has it, binary cross entropy with the old model's sigmoids, for the case
-that all labels are old; gradient compensation and memory are not part of it. The teacher is viewed with
-the global model's buffers, and is counted as sent in every round.
+"relation" is the class-semantic relation distillation in the code of GLFC (Dong et al., CVPR 2022) where all
+labels are old: binary cross entropy with the old model's sigmoids; compensation and memory are left out.
+The teacher is viewed with the global model's buffers and counted as sent in every round.
 """
 
 from dataclasses import dataclass, field

@@ -11,7 +11,7 @@ import torch
 from fedtide.algorithms.base import Context, Survey
 from fedtide.core.errors import TrainingError
 from fedtide.core.task import Layout
-from fedtide.core.trees import leaves, size_bytes, tree_map
+from fedtide.core.trees import size_bytes, tree_map
 from fedtide.core.types import (
     Cohort,
     Crowd,
@@ -112,7 +112,7 @@ class House:
 
     def _traffic(self, algorithm: AnyAlgorithm, down: Any) -> tuple[int, int]:
         """Bytes that one client receives and sends in a round; computed once for each shape of `down`."""
-        shape = tuple(leaf.shape for leaf in leaves(down))
+        shape = repr(_shapes(down))  # with its types: a word without content may ask for more
         if shape not in self._known_traffic:
             self._known_traffic[shape] = traffic(algorithm, down, self.initial, self._survey())
         return self._known_traffic[shape]
