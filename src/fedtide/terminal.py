@@ -18,6 +18,9 @@ from fedtide.study import Study
 
 Metrics = dict[str, Any]
 
+# In two lines, so that the settings have room in a narrow window.
+AFTER, RECOVERY = "after\nchanges %", "rounds to\nrecover"
+
 
 class Live:
     """A bar over all rounds of a study, with the latest accuracy; silent where nobody is looking."""
@@ -66,20 +69,26 @@ def results(study: Study, summary: dict[str, Any]) -> Table:
         table.add_column(name, overflow="fold")
     columns = dict(COLUMNS)
     if not any(cell["metrics"]["transition_accuracy"]["mean"] for cell in cells):
-        del columns["after changes %"], columns["rounds to recover"]
+        del columns[AFTER], columns[RECOVERY]
     else:
         del columns["best %"]  # of different clients in different sessions: it says little
     if not any("snapshot_share" in cell["metrics"] for cell in cells):
         del columns["snapshots %"]
     for column in columns:
         table.add_column(column, justify="right", no_wrap=True)
-    best = max(cell["metrics"]["accuracy"]["mean"] for cell in cells)
-    for cell in cells:
+    scores = [_score(cell["metrics"]) for cell in cells]
+    for cell, score in zip(cells, scores, strict=True):
         row = [word(cell["settings"].get(name, "")) for name in names] or ["all"]
         row += [show(cell["metrics"]) for show in columns.values()]
-        is_best = len(cells) > 1 and cell["metrics"]["accuracy"]["mean"] == best
+        is_best = len(cells) > 1 and score == max(scores)
         table.add_row(*row, style="bold" if is_best else None)
     return table
+
+
+def _score(metrics: Metrics) -> float:
+    """What decides which setting is best: accuracy after changes where clients change, else at the end."""
+    after = metrics["transition_accuracy"]["mean"]
+    return float(fmean(after) if after else metrics["accuracy"]["mean"])
 
 
 def _percent(metric: Metrics) -> str:
@@ -107,8 +116,8 @@ def _snapshots(metrics: Metrics) -> str:
 COLUMNS: dict[str, Callable[[Metrics], str]] = {
     "accuracy %": lambda metrics: _percent(metrics["accuracy"]),
     "best %": lambda metrics: _percent(metrics["best_accuracy"]),
-    "after changes %": _after_changes,
-    "rounds to recover": _recovery,
+    AFTER: _after_changes,
+    RECOVERY: _recovery,
     "snapshots %": _snapshots,
     "MB up": lambda metrics: f"{metrics['bytes_up']['mean'] / 1e6:.1f}",
     "seconds": lambda metrics: f"{metrics['wall_seconds']['mean']:.1f}",
