@@ -2,11 +2,12 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 from fedtide.core.errors import ConfigError, require
-from fedtide.core.types import Group, Session
+from fedtide.core.types import Group, Ids, Session
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +33,12 @@ class Population(ABC):
         """The session of round t; the seed is for processes that draw."""
 
 
+@lru_cache(maxsize=8)
+def numbered(first: int, count: int) -> Ids:
+    """So many clients from this number on; kept, so that a round never builds a large population anew."""
+    return np.arange(first, first + count)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Fixed(Population):
     """The same clients from the first round to the last: one session."""
@@ -50,7 +57,7 @@ class Fixed(Population):
         return [Group(self.clients)]
 
     def at(self, t: int, seed: int = 0) -> Session:
-        return Session(0, np.arange(self.clients), 0, self.rounds)
+        return Session(0, numbered(0, self.clients), 0, self.rounds)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +66,7 @@ class Alternating(Population):
 
     The label sets are those of the DIMC paper (Chang et al., journal version, section VI): without
     overlap the first half and the rest; with overlap o two sets of floor(L / (2 - o)) consecutive labels
-    that share floor(o) of them. Examples of a shared label belong to both groups.
+    of which floor(o size) are shared. Examples of a shared label belong to both groups.
     """
 
     clients: int = 100  # per group
@@ -97,7 +104,7 @@ class Alternating(Population):
     def at(self, t: int, seed: int = 0) -> Session:
         index = t // self.rounds
         begin = self.clients * (index % 2)
-        clients = np.arange(begin, begin + self.clients)
+        clients = numbered(begin, self.clients)
         return Session(index, clients, index * self.rounds, self.rounds)
 
 
