@@ -15,7 +15,7 @@ from rich.table import Table
 from fedtide import __version__, config
 from fedtide.algorithms import ALGORITHMS
 from fedtide.algorithms.server import SERVER_RULES
-from fedtide.core.errors import ConfigError, DataError, FedTideError, OutputError, choices
+from fedtide.core.errors import ConfigError, FedTideError, TrainingError, choices
 from fedtide.data.datasets import DATASETS, load, place
 from fedtide.data.partition import PARTITIONS
 from fedtide.engines.rules import RULES
@@ -161,7 +161,7 @@ def main() -> None:
         Console(stderr=True).print(
             f"fedtide: {error}", markup=False, highlight=False, soft_wrap=True
         )
-        sys.exit(2 if isinstance(error, ConfigError | DataError | OutputError) else 1)
+        sys.exit(1 if isinstance(error, TrainingError) else 2)
 
 
 def _sentence(item: Any) -> str:

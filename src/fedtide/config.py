@@ -89,6 +89,13 @@ def load(path: Path, changes: Sequence[str] = (), seeds: Sequence[int] = ()) -> 
         key, sign, value = change.partition("=")
         if not sign:
             raise ConfigError(f"--set must be key=value. Got {change!r}. Write --set train.lr=0.1")
+        for compared in dict(_flat(convert(dict, table.get("compare", {}), "compare"))):
+            one, other = f"{compared}.", f"{key.strip()}."
+            if one.startswith(other) or other.startswith(one):
+                raise ConfigError(
+                    f"--set {key.strip()}: the grid of the study decides this. Got {change!r}. Write "
+                    f"--set 'compare.{compared}=[...]' with the values to compare."
+                )
         text += f"# --set {change}\n"
         put(table, key.strip(), _literal(value.strip()), "--set")
     if seeds:

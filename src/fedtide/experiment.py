@@ -55,6 +55,14 @@ class Experiment:
             self.train.epochs,
             "Set train.epochs instead of train.steps.",
         )
+        kept = self.train.memories == "keep"
+        require(
+            not (kept and self.algorithm.mirrors),
+            "train.memories",
+            f"'reset' with {type(self.algorithm).__name__}, whose server mirrors what clients remember",
+            self.train.memories,
+            "The server begins anew in every session, so must they.",
+        )
         self.participation.check_session(self.population.at(0, self.seed))
 
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from multiprocessing import get_context
 from multiprocessing.queues import SimpleQueue
+from multiprocessing.synchronize import Event
 from pathlib import Path
 from threading import Thread
 from typing import Any, NamedTuple
 
 import torch
 
-from fedtide.core.errors import require
+from fedtide.core.errors import EngineError, require
 from fedtide.engines.choose import cpu_count
 from fedtide.engines.house import House
 from fedtide.experiment import Experiment, run
@@ -123,9 +125,21 @@ def preflight(study: Study) -> None:
     for cell in study.cells:
         e = replace(cell.experiment, seed=study.seeds[0])
         parts = (e.data, e.population, e.train, e.engine)
-        if parts not in seen:
-            seen.append(parts)
-            House.furnish(*parts, e.seed).engine.close()
+        if (*parts, e.participation) not in seen:
+            seen.append((*parts, e.participation))
+            with House.furnish(*parts, e.seed) as house:
+                rehearse_participation(e, house)
+
+
+def rehearse_participation(e: Experiment, house: House) -> None:
+    """Check the participation of every session, and draw the first cohort."""
+    t = 0
+    while t < e.population.length:
+        session = e.population.at(t, e.seed)
+        e.participation.check_session(session)
+        t = session.first + session.rounds
+    who = e.participation.start(house.crowd, e.seed)
+    e.participation.take(who, 0, e.population.at(0, e.seed), e.seed)
 
 
 def run_one(run_: Run, path: Path, transition_rounds: int, watch: Watch) -> dict[str, Metric]:
@@ -169,17 +183,39 @@ def _with_workers(run_: Run, workers: int) -> Run:
     return run_._replace(experiment=replace(e, engine=engine))
 
 
-_news: SimpleQueue[Progress | None] | None = None  # set in a worker process
+class _Office(NamedTuple):
+    """How a worker process speaks with the one that started it."""
+
+    news: SimpleQueue[Progress | None]
+    stop: Event  # set when another run has failed
 
 
-def _listen(queue: SimpleQueue[Progress | None]) -> None:
-    global _news
-    _news = queue
+_office: _Office | None = None  # set in a worker process
 
 
-def _work(task: tuple[Run, Path, int]) -> dict[str, Metric]:
-    assert _news is not None
-    return run_one(*task, _news.put)
+def _open_office(office: _Office) -> None:
+    global _office
+    _office = office
+
+
+def _work(task: tuple[Run, Path, int]) -> dict[str, Metric] | None:
+    """One run in a worker process; None if it stopped because another one failed."""
+    assert _office is not None
+    news, stop = _office
+
+    def tell(progress: Progress) -> None:
+        if stop.is_set():
+            raise _Stopped
+        news.put(progress)
+
+    try:
+        return run_one(*task, tell)
+    except _Stopped:
+        return None
+
+
+class _Stopped(Exception):
+    """Another run has failed."""
 
 
 def _in_processes(
@@ -187,22 +223,30 @@ def _in_processes(
 ) -> list[dict[str, Metric]]:
     """The same work in parallel processes; their news reach `watch` from a thread."""
     context = get_context("spawn")
-    queue: SimpleQueue[Progress | None] = context.SimpleQueue()
+    office = _Office(context.SimpleQueue(), context.Event())
 
     def listen() -> None:
-        for news in iter(queue.get, None):
-            watch(news)
+        for progress in iter(office.news.get, None):
+            watch(progress)
 
     listener = Thread(target=listen, daemon=True)
     listener.start()
     try:
-        with ProcessPoolExecutor(jobs, context, initializer=_listen, initargs=(queue,)) as pool:
+        with ProcessPoolExecutor(
+            jobs, context, initializer=_open_office, initargs=(office,)
+        ) as pool:
             futures = [pool.submit(_work, task) for task in tasks]
-            wait(futures, return_when=FIRST_EXCEPTION)
-            for future in futures:
-                if not future.done():
-                    future.cancel()
-            return [future.result() for future in futures if not future.cancelled()]
+            done, rest = wait(futures, return_when=FIRST_EXCEPTION)
+            if rest:  # one has failed: the others stop after their round
+                office.stop.set()
+                pool.shutdown(wait=False, cancel_futures=True)
+                next(future for future in done if future.exception()).result()
+            return [metrics for future in futures if (metrics := future.result()) is not None]
+    except BrokenProcessPool as error:
+        raise EngineError(
+            f"--jobs must be few enough for this machine's memory. Got {jobs}, and one of them died. "
+            "Try --jobs 1."
+        ) from error
     finally:
-        queue.put(None)
+        office.news.put(None)
         listener.join()

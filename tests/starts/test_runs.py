@@ -9,7 +9,7 @@ import torch
 import fedtide.engines.house as house
 from fedtide import Data, Experiment, Train, run
 from fedtide.algorithms.continuous import Continuous
-from fedtide.algorithms.scaffold import Scaffold
+from fedtide.algorithms.moon import Moon
 from fedtide.data.holdings import Static
 from fedtide.data.partition import Dirichlet
 from fedtide.engines.choose import EngineChoice
@@ -85,7 +85,7 @@ def test_a_sample_of_clients_computes_the_gradient():
     assert history.metrics()["transition_accuracy"][-1] > 0.5
 
 
-@pytest.mark.parametrize("algorithm", [Scaffold(), Continuous(of=Scaffold())])
+@pytest.mark.parametrize("algorithm", [Moon(), Continuous(of=Moon())])
 def test_rehearsals_leave_no_trace(algorithm):
     """Clients that remember something, and a gradient round at every start that nobody uses (R = 0)."""
     e = replace(SMALL, algorithm=algorithm, train=Train(lr=0.1, steps=2, memories="keep"))

@@ -65,6 +65,8 @@ class AfaCD(Anarchic[Nothing]):
 class AfaCS(Anarchic[Mean]):
     """The server follows the mean of all clients' last gradients; who was never seen counts as zero."""
 
+    mirrors = True
+
     def memory(self, down: Down) -> Mean:
         return Mean(torch.zeros_like(down.x))
 

@@ -51,6 +51,7 @@ class Algorithm(ABC, Generic[Server, Down, Memory, Upload]):
     returns takes the place of `mine` until `report`, which returns what is kept; nobody else pays for it.
     """
 
+    mirrors: ClassVar[bool] = False  # does the server keep a mean of what clients remember?
     surveys: ClassVar[Literal["never", "epochs", "end"]] = "never"
 
     @abstractmethod

@@ -1,17 +1,17 @@
 """Continuous: federated continual learning by distillation, a baseline of Chang et al. (DIMC).
 
-The teacher is the model that the session begins with; with start "previous" that is the last session's.
-"kl" is the loss in the code of Chang et al.: KL(teacher || student), mean over the batch, no temperature.
-"relation" is the class-semantic relation distillation in the code of GLFC (Dong et al., CVPR 2022) where all
-labels are old: binary cross entropy with the old model's sigmoids; compensation and memory are left out.
-The teacher is viewed with the global model's buffers and counted as sent in every round.
+The teacher is the session's first model: with start "previous" the last session's; it is viewed with the
+global model's buffers and counted as sent in every round. "kl" is the loss in the code of Chang et al.:
+KL(teacher || student), no temperature. "relation" is the class-semantic relation distillation in the code of
+GLFC (Dong et al., CVPR 2022) where all labels are old: binary cross entropy with the old model's sigmoids.
 """
 
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits, log_softmax
+from torch.nn.functional import binary_cross_entropy_with_logits as bce
+from torch.nn.functional import log_softmax
 
 from fedtide.algorithms.base import Algorithm, Context, Look, Survey
 from fedtide.algorithms.fedavg import FedAvg
@@ -39,6 +39,10 @@ class Continuous(Algorithm[Server, Server, Any, Any]):
         require(self.weight >= 0, "algorithm.weight", "zero or positive", self.weight)
 
     @property
+    def mirrors(self) -> bool:  # type: ignore[override]
+        return self.of.mirrors
+
+    @property
     def surveys(self) -> Literal["never", "epochs", "end"]:  # type: ignore[override]
         return self.of.surveys
 
@@ -53,13 +57,12 @@ class Continuous(Algorithm[Server, Server, Any, Any]):
         return self.of.memory(down.of)
 
     def penalty(self, y: Vector, out: Outputs, look: Look, down: Server, mine: Any) -> Tensor:
-        old = look(down.teacher).logits
+        old, new = look(down.teacher).logits, out.logits
         if self.loss == "kl":
-            p, q = log_softmax(old, -1), log_softmax(out.logits, -1)
+            p, q = log_softmax(old, -1), log_softmax(new, -1)
             each = (p.exp() * (p - q)).sum(-1)
         else:
-            gaps = binary_cross_entropy_with_logits(out.logits, old.sigmoid(), reduction="none")
-            each = gaps.mean(-1)
+            each = bce(new, old.sigmoid(), reduction="none").mean(-1)
         return self.weight * each + self.of.penalty(y, out, look, down.of, mine)
 
     def direction(self, grad: Vector, y: Vector, k: int, down: Server, mine: Any) -> Vector:

@@ -42,6 +42,8 @@ class Upload(NamedTuple):
 class FedDyn(Algorithm[Server, Down, Memory, Upload]):
     """A dynamic linear term makes the clients' optima meet at the global one."""
 
+    mirrors = True
+
     alpha: float = 0.01
 
     def __post_init__(self) -> None:

@@ -40,6 +40,8 @@ class Upload(NamedTuple):
 class FedVarp(Algorithm[Server, Down, Memory, Upload]):
     """The last updates of all clients reduce the variance of a partial cohort."""
 
+    mirrors = True
+
     server_lr: float = 1.0  # eta_g
 
     def __post_init__(self) -> None:

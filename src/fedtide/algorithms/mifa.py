@@ -44,6 +44,8 @@ class Upload(NamedTuple):
 class Mifa(Algorithm[Server, Down, Memory, Upload]):
     """The last update of every client counts in every round, whether it takes part or not."""
 
+    mirrors = True
+
     wait: bool = False
 
     def init(self, x: Vector, context: Context) -> Server:

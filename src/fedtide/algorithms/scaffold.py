@@ -39,6 +39,8 @@ class Upload(NamedTuple):
 class Scaffold(Algorithm[Server, Server, Memory, Upload]):
     """Control variates correct the drift of every local step."""
 
+    mirrors = True
+
     server_lr: float = 1.0  # eta_g
 
     def __post_init__(self) -> None:

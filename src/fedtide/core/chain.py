@@ -89,7 +89,7 @@ def _in_order(module: nn.Module) -> Iterator[nn.Module]:
     if type(module) is nn.Sequential:
         for part in module:
             yield from _in_order(part)
-    elif {"embed", "head"} <= dict(module.named_children()).keys():
+    elif getattr(module, "is_split", False) and "embed" in dict(module.named_children()):
         yield from _in_order(module.get_submodule("embed"))
         yield from _in_order(module.get_submodule("head"))
     else:

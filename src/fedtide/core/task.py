@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
 
 from fedtide.core.chain import chain_of
 from fedtide.core.errors import ConfigError
@@ -53,12 +54,12 @@ class Layout:
 
 
 class _Both(nn.Module):
-    """A module that answers with its features as well; without `embed` and `head` they are its logits."""
+    """A module that answers with its features as well; unless it `is_split`, they are its logits."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
-        self.splits = hasattr(model, "embed") and hasattr(model, "head")
+        self.splits = bool(getattr(model, "is_split", False))
 
     def forward(self, inputs: Tensor) -> Outputs:
         if self.splits:
@@ -80,6 +81,12 @@ class Task:
                 f"Got {type(module).__name__} with {len(parameters)} parameters of several or none. "
                 "Convert it with module.float() before the run."
             )
+        frozen = [name for name, p in parameters.items() if not p.requires_grad]
+        if frozen:
+            raise ConfigError(
+                f"train.model must be a module whose parameters are all trained. Got {frozen[0]!r} with "
+                "requires_grad = False. Make it a buffer, and set train.buffers = 'frozen'."
+            )
         self.name = type(module).__name__
         self.loss = loss
         self.layout = Layout.of(module)
@@ -90,6 +97,7 @@ class Task:
             isinstance(part, nn.Conv1d | nn.Conv2d | nn.Conv3d) for part in module.modules()
         )
         self.chain = chain_of(module) if loss is cross_entropy else None
+        self.has_dropout = any(isinstance(part, _DropoutNd) for part in module.modules())
         self.has_batch_norm = any(isinstance(part, _BatchNorm) for part in module.modules())
         # functional_call swaps values in and out of the module, so each thread needs a copy of its
         # own; on the meta device a copy is structure without storage.

@@ -76,7 +76,8 @@ class Batching:
         step = np.arange(steps)
         epoch = np.minimum(step // per_pass, passes - 1)  # [U, K]
         start = step % per_pass * self.batch_size
-        places = start[..., None] + np.arange(self.batch_size)  # [U, K, B]
+        width = min(self.batch_size, int(sizes.max(initial=1)))  # a batch may be all there is
+        places = start[..., None] + np.arange(width)  # [U, K, B]
         mask = places < sizes[:, None, None]
         places[~mask] = 0
         orders = [shuffles(seed, purpose, t, e, ids=ids, sizes=sizes) for e in range(passes)]

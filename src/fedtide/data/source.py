@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
 
+from fedtide.core.errors import ConfigError, choices
 from fedtide.core.types import Dataset
-from fedtide.data.datasets import load, normalised
+from fedtide.data.datasets import DATASETS, load, normalised
 from fedtide.data.partition import Iid, Partition
 
 
@@ -17,6 +18,11 @@ class Data:
     name: str | Dataset = "digits"
     partition: Partition = field(default_factory=Iid)
     normalise: Literal["unit", "standard", "centred"] = "unit"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.name, str) and self.name not in DATASETS:
+            known = choices(self.name, DATASETS)
+            raise ConfigError(f"data.name: {self.name!r} is not a known dataset. {known}")
 
     def load(self) -> Dataset:
         """The dataset, whole in memory."""

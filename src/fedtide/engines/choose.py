@@ -43,7 +43,9 @@ class EngineChoice:
         """The device to compute on."""
         if self.device != "auto":
             try:
-                return torch.empty(0, device=self.device).device
+                device = torch.empty(0, device=self.device).device
+                require(device.type != "meta", "engine.device", "one that computes", self.device)
+                return device
             except (
                 RuntimeError,
                 AssertionError,
@@ -90,9 +92,10 @@ def _try(task: Task, data: ClientData) -> Traits:
     with torch.random.fork_rng(), torch.no_grad():
         before = torch.get_rng_state()
         together = task.train(x, buffers, inputs)[0].logits[:2]
-        is_random = not torch.equal(before, torch.get_rng_state())
+        is_random = task.has_dropout or not torch.equal(before, torch.get_rng_state())
         apart = task.train(x, buffers, inputs[:2])[0].logits
-        mixes = task.has_batch_norm if is_random else not torch.allclose(together, apart, rtol=1e-3)
+        differ = not is_random and not torch.allclose(together, apart, rtol=1e-3)
+        mixes = task.has_batch_norm or differ  # a head of zeros would hide it from the outputs
         batch = Batch(inputs, targets, torch.ones(3, device=targets.device))
         return Traits(is_random, mixes, _vmap_error(task, batch))
 

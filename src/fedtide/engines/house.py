@@ -114,7 +114,10 @@ class House:
         """Bytes that one client receives and sends in a round; computed once for each shape of `down`."""
         shape = repr(_shapes(down))  # with its types: a word without content may ask for more
         if shape not in self._known_traffic:
-            self._known_traffic[shape] = traffic(algorithm, down, self.initial, self._survey())
+            down_, up = traffic(algorithm, down, self._survey())
+            buffers, policy = size_bytes(self.initial.buffers), self.train.buffers
+            down_ += buffers if policy != "local" else 0
+            self._known_traffic[shape] = down_, up + (buffers if policy == "average" else 0)
         return self._known_traffic[shape]
 
     def _survey(self) -> Survey:
@@ -157,9 +160,8 @@ class House:
         }
 
 
-def traffic(algorithm: AnyAlgorithm, down: Any, model: Model, survey: Survey) -> tuple[int, int]:
-    """Bytes that one client receives and sends per round, from shapes alone."""
-    buffers = model.buffers
+def traffic(algorithm: AnyAlgorithm, down: Any, survey: Survey) -> tuple[int, int]:
+    """Bytes that one client receives and sends per round, from shapes alone, buffers aside."""
     shapes = _shapes(down)
     one = torch.ones((), device="meta")
     mine = algorithm.memory(shapes)
@@ -167,7 +169,7 @@ def traffic(algorithm: AnyAlgorithm, down: Any, model: Model, survey: Survey) ->
         mine = algorithm.survey(shapes.x, one, survey, shapes, mine)
         mine = algorithm.survey(shapes.x, one, survey._replace(over=True), shapes, mine)
     up, _ = algorithm.report(shapes.x, Walk(one, one, one), shapes, mine)
-    return size_bytes(down) + size_bytes(buffers), size_bytes(up) + size_bytes(buffers)
+    return size_bytes(down), size_bytes(up)
 
 
 def _shapes(tree: Any) -> Any:

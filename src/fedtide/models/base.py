@@ -1,7 +1,7 @@
 """What every model is made of: a specification that a study file can write down, and two halves.
 
 `embed` turns inputs into the features that MOON compares, `head` turns features into logits. A
-user's own module needs nothing more than these two names.
+user's own module that has both, and whose forward is one after the other, says so: `is_split = True`.
 """
 
 from abc import ABC, abstractmethod
@@ -19,6 +19,8 @@ _OTHER_MODEL = "Choose a model for such data; linear and mlp take numbers of any
 
 class EmbedHead(nn.Module):
     """A model in two halves: `head(embed(inputs))`."""
+
+    is_split = True
 
     def __init__(self, embed: nn.Module, head: nn.Module) -> None:
         super().__init__()

@@ -35,6 +35,7 @@ from fedtide.population.process import Available, Mask
 PHONES = "device_traces/extrasensory_30users_device_state.csv.gz"
 HOLD = 300.0  # seconds for which a phone's state is believed; most are noted each minute, some each five
 DAY = 86400.0
+GAPS = 10  # a trace may leave out nine clients of ten
 MOST_CELLS = 10**8  # clients x rounds held in memory
 
 Stretch = tuple[float, float]  # from, to, in seconds
@@ -205,14 +206,19 @@ def _merged(stretches: Iterable[Stretch]) -> Iterator[Stretch]:
 def _trace(path: Path) -> list[tuple[list[Stretch], float]]:
     """The stretches of every client, from the earliest time on, and the length of all."""
     found: dict[int, list[Stretch]] = {}
+    lines: dict[int, int] = {}  # where each client is first named
+    last = 0.0
     for number, row in _rows(path, {"client", "start", "end"}, {"client", "minute", "available"}):
         client = int(_number(path, number, row, "client", whole=True))
         found.setdefault(client, [])
+        lines.setdefault(client, number)
         if "minute" in row:
             minute = _number(path, number, row, "minute")
-            if _number(path, number, row, "available") not in (0, 1):
+            there = _number(path, number, row, "available")
+            if there not in (0, 1):
                 raise _wrong(path, number, "available must be 0 or 1", row["available"])
-            stretch = (60 * minute, 60 * (minute + (row["available"].strip() == "1")))
+            stretch = (60 * minute, 60 * (minute + there))
+            last = max(last, 60 * (minute + 1))  # a minute without the client is a minute, too
         else:
             stretch = (_number(path, number, row, "start"), _number(path, number, row, "end"))
             if stretch[1] <= stretch[0]:
@@ -220,11 +226,15 @@ def _trace(path: Path) -> list[tuple[list[Stretch], float]]:
                     path, number, "end must lie after start", f"{row['start']}, {row['end']}"
                 )
         found[client].append(stretch)
+    highest = max(found)
+    if highest >= GAPS * (len(found) + 100):
+        must = "clients must be numbered from 0 without large gaps"
+        raise _wrong(path, lines[highest], must, str(highest))
     zero = min(begin for members in found.values() for begin, _ in members)
-    end = max(stop for members in found.values() for _, stop in members) - zero
+    end = max(last, *(stop for members in found.values() for _, stop in members)) - zero
     return [
         ([(b - zero, e - zero) for b, e in found.get(client, [])], end)
-        for client in range(max(found) + 1)
+        for client in range(highest + 1)
     ]
 
 

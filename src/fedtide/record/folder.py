@@ -93,9 +93,9 @@ class StudyFolder:
         """One of the folder's JSON files."""
         try:
             return json.loads((self.path / name).read_text(encoding="utf-8"))
-        except FileNotFoundError as error:
+        except (OSError, json.JSONDecodeError) as error:
             raise OutputError(
-                f"{self.path} must be the folder of a study. Got one without {name}. "
+                f"{self.path} must be the folder of a study. Got no readable {name} there. "
                 "Name a folder that 'fedtide run' wrote, for example runs/quickstart."
             ) from error
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from fedtide.core.errors import TrainingError
 from fedtide.record.journal import Line
 
 Metric = float | list[float]
@@ -15,6 +16,11 @@ RHO = 0.95  # of the reference's peak: when a session counts as recovered
 def metrics(lines: Sequence[Line], transition_rounds: int = 10) -> dict[str, Metric]:
     """The metrics of a run by name; accuracies are fractions between 0 and 1."""
     evaluated = [line for line in lines if line["accuracy"] is not None]
+    if not evaluated:
+        raise TrainingError(
+            "evaluation.every must be small enough that the model is tested while clients exist. Got a "
+            f"run of {len(lines)} rounds without a test. Set evaluation.every = 1."
+        )
     accuracies = [line["accuracy"] for line in evaluated]
     return {
         "accuracy": fmean(accuracies[-LAST:]),
