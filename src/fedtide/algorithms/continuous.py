@@ -1,9 +1,8 @@
 """Continuous: federated continual learning by distillation, a baseline of Chang et al. (DIMC).
 
-The teacher is the session's first model: with start "previous" the last session's; it is viewed with the
-global model's buffers and counted as sent in every round. "kl" is the loss in the code of Chang et al.:
-KL(teacher || student), no temperature. "relation" is the class-semantic relation distillation in the code of
-GLFC (Dong et al., CVPR 2022) where all labels are old: binary cross entropy with the old model's sigmoids.
+The teacher is the session's first model (with start "previous" the last session's), viewed with the global
+buffers and sent in every round. "kl": KL(teacher || student), no temperature, the code of Chang et al.
+"relation": binary cross entropy with the teacher's sigmoids, GLFC (Dong et al., CVPR 2022) for old labels.
 """
 
 from dataclasses import dataclass, field
@@ -11,7 +10,6 @@ from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits as bce
-from torch.nn.functional import log_softmax
 
 from fedtide.algorithms.base import Algorithm, Context, Look, Survey
 from fedtide.algorithms.fedavg import FedAvg
@@ -50,8 +48,7 @@ class Continuous(Algorithm[Server, Server, Any, Any]):
         return Server(x, self.of.init(x, context), x)
 
     def broadcast(self, server: Server) -> Server:
-        down = self.of.broadcast(server.of)
-        return Server(down.x, down, server.teacher)
+        return Server((down := self.of.broadcast(server.of)).x, down, server.teacher)
 
     def memory(self, down: Server) -> Any:
         return self.of.memory(down.of)
@@ -59,7 +56,7 @@ class Continuous(Algorithm[Server, Server, Any, Any]):
     def penalty(self, y: Vector, out: Outputs, look: Look, down: Server, mine: Any) -> Tensor:
         old, new = look(down.teacher).logits, out.logits
         if self.loss == "kl":
-            p, q = log_softmax(old, -1), log_softmax(new, -1)
+            p, q = old.log_softmax(-1), new.log_softmax(-1)
             each = (p.exp() * (p - q)).sum(-1)
         else:
             each = bce(new, old.sigmoid(), reduction="none").mean(-1)
