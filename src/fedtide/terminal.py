@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from statistics import fmean
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
-from rich.console import Console
+from rich.console import Console, Group
+from rich.live import Live as Screen
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from fedtide.record.folder import word
+from fedtide.record.journal import Line
 from fedtide.record.summary import spread
 from fedtide.study import Progress as News
 from fedtide.study import Study
@@ -22,32 +25,73 @@ Metrics = dict[str, Any]
 AFTER, RECOVERY = "after\nchanges %", "rounds to\nrecover"
 
 
+class Standing(NamedTuple):
+    """How far one run has come."""
+
+    line: Line  # of its last round
+    accuracy: float | None = None  # the last one: not every round has one
+    best: float | None = None
+
+    def after(self, line: Line) -> Standing:
+        """The same run one round later."""
+        new = line["accuracy"]
+        if new is None:
+            return self._replace(line=line)
+        return Standing(line, new, max(new, new if self.best is None else self.best))
+
+
 class Live:
-    """A bar over all rounds of a study, with the latest accuracy; silent where nobody is looking."""
+    """All rounds of a study as a bar, and every run at work; silent where nobody is looking."""
 
     def __init__(self, study: Study, console: Console, quiet: bool) -> None:
-        total = sum(run.experiment.population.length for run in study.runs)
+        self._rounds = {
+            (run.label, run.experiment.seed): run.experiment.population.length for run in study.runs
+        }
+        self._running: dict[tuple[str, int], Standing] = {}
         self._progress = Progress(
             TextColumn("{task.description}", markup=False),
-            BarColumn(),
+            BarColumn(bar_width=None),
             MofNCompleteColumn(),
             TextColumn("rounds"),
-            TextColumn("accuracy {task.fields[accuracy]}"),
             TimeRemainingColumn(),
-            console=console,
-            disable=quiet or not console.is_terminal,
-            transient=True,
+            TextColumn("left"),
+            expand=True,
         )
-        self._task = self._progress.add_task(study.name, total=total, accuracy="-")
+        self._task = self._progress.add_task(study.name, total=sum(self._rounds.values()))
+        self._screen = Screen(
+            get_renderable=self.view, console=console, refresh_per_second=8, transient=True
+        )
+        self._seen = console.is_terminal and not quiet
 
     def watch(self, news: News) -> None:
         """Show a finished round."""
-        if news.line["accuracy"] is not None:
-            self._progress.update(self._task, accuracy=f"{news.line['accuracy']:.1%}")
-        self._progress.update(self._task, advance=1, description=f"{news.label}, seed {news.seed}")
+        run = (news.label, news.seed)
+        self._running[run] = self._running.get(run, Standing(news.line)).after(news.line)
+        if news.line["t"] + 1 == self._rounds[run]:
+            del self._running[run]
+        self._progress.update(self._task, advance=1)
+
+    def view(self) -> Group:
+        """What the screen shows now."""
+        table = Table(box=None, pad_edge=False, header_style="dim", expand=True)
+        table.add_column("running", no_wrap=True, overflow="ellipsis", ratio=1)
+        for name in ("seed", "round", "accuracy", "best", "clients"):
+            table.add_column(name, justify="right", no_wrap=True)
+        standings = list(self._running.items())  # a copy: rounds arrive from another thread
+        for (label, seed), (line, accuracy, best) in standings:
+            table.add_row(
+                Text(label),
+                str(seed),
+                f"{line['t'] + 1}/{self._rounds[label, seed]}",
+                _accuracy(accuracy),
+                _accuracy(best),
+                f"{line['cohort']:,} of {line['population']:,}",
+            )
+        return Group(self._progress, table) if standings else Group(self._progress)
 
     def __enter__(self) -> Self:
-        self._progress.start()
+        if self._seen:
+            self._screen.start()
         return self
 
     def __exit__(
@@ -56,7 +100,12 @@ class Live:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._progress.stop()
+        if self._seen:
+            self._screen.stop()
+
+
+def _accuracy(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"
 
 
 def results(study: Study, summary: dict[str, Any]) -> Table:
