@@ -22,7 +22,7 @@ from fedtide.population.sessions import Fixed, Population
 from fedtide.record.clock import Clock
 from fedtide.record.evaluation import Evaluation
 from fedtide.record.fairness import fairness, participations
-from fedtide.record.journal import Journal, Line, charged, described
+from fedtide.record.journal import Journal, Line, answered, charged, described
 from fedtide.record.metrics import Metric, metrics
 from fedtide.record.probes import Finished, probed
 from fedtide.starts.archive import Archive
@@ -115,13 +115,15 @@ def run(
             line = described(t, session, ids, plan, work, lr) | dict(news)
             clock.lap("select")
 
-            if len(ids):  # without a cohort the model stays as it is
+            if len(ids):
                 result = house.engine.run(
                     algorithm, e.train.optimiser, lr, down, now.model.buffers, ids, steps, t
                 )
+                ids, line = result.ids, answered(line, result.ids, work)  # some may be lost
                 clock.lap("train")
+            if len(ids):  # without a cohort the model stays as it is
                 cohort = house.cohort(t, ids, result.walk)
-                server = algorithm.aggregate(now.server, result.up, cohort)
+                server = result.aggregated(algorithm, now.server, cohort)
                 model = house.next_model(server.x, now.model, result, cohort)
                 done = Finished(t, session, now.model, model, result.up, cohort, plan)
                 line |= result.means | probed(e.evaluation.probes, done)

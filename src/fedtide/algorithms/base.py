@@ -3,10 +3,11 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Generic, Literal, NamedTuple, TypeVar, cast
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar, cast
 
 from torch import Tensor
 
+from fedtide.core.mix import weighted
 from fedtide.core.task import Layout
 from fedtide.core.types import Cohort, Nothing, Outputs, Vector, Walk
 
@@ -49,10 +50,19 @@ class Algorithm(ABC, Generic[Server, Down, Memory, Upload]):
     Few algorithms need more than mini-batches. One that `surveys` looks at all of a client's examples at
     the beginning of every local epoch ("epochs") and when the last step is made (also "end"). What `survey`
     returns takes the place of `mine` until `report`, which returns what is kept; nobody else pays for it.
+
+    An algorithm whose server needs only a weighted sum of the uploads may say so with `weigh` and `move`;
+    then `aggregate` is `move(server, self.total(up, cohort), cohort)`, and engines may add uploads up where
+    they are made.
     """
 
     mirrors: ClassVar[bool] = False  # does the server keep a mean of what clients remember?
     surveys: ClassVar[Literal["never", "epochs", "end"]] = "never"
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        super().__init_subclass__(**settings)
+        if "aggregate" in vars(cls) and "weigh" not in vars(cls):
+            cls.weigh = Algorithm.weigh  # type: ignore[method-assign]  # another aggregate, other weights
 
     @abstractmethod
     def init(self, x: Vector, context: Context) -> Server:
@@ -65,6 +75,19 @@ class Algorithm(ABC, Generic[Server, Down, Memory, Upload]):
     @abstractmethod
     def aggregate(self, server: Server, up: Upload, cohort: Cohort) -> Server:
         """The server's state after the uploads of a round."""
+
+    def weigh(self, share: Tensor, walk: Walk) -> Tensor | None:
+        """How much each upload counts [U], if `aggregate` needs only their weighted sum; else None."""
+        return None
+
+    def move(self, server: Server, total: Upload, cohort: Cohort) -> Server:
+        """`aggregate`, given the weighted sum of the uploads."""
+        raise NotImplementedError(f"{type(self).__name__} needs every upload")
+
+    def total(self, up: Upload, cohort: Cohort) -> Upload:
+        """The weighted sum of stacked uploads, for an algorithm that weighs them."""
+        weights = self.weigh(cohort.share, cohort.walk)
+        return cast(Upload, weighted(up, cast(Tensor, weights)))
 
     def memory(self, down: Down) -> Memory:
         """What a client remembers when it takes part for the first time."""

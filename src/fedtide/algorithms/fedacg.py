@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from fedtide.algorithms.base import Algorithm, Context
 from fedtide.core.errors import require
+from fedtide.core.mix import even
 from fedtide.core.types import Cohort, Nothing, Vector, Walk
 
 
@@ -58,5 +60,11 @@ class FedACG(Algorithm[Server, Down, Nothing, Upload]):
         return Upload(y - down.x), mine
 
     def aggregate(self, server: Server, up: Upload, cohort: Cohort) -> Server:
-        m = self.lambda_ * server.m + cohort.even @ up.delta
+        return self.move(server, self.total(up, cohort), cohort)
+
+    def weigh(self, share: Tensor, walk: Walk) -> Tensor:
+        return even(share)
+
+    def move(self, server: Server, total: Upload, cohort: Cohort) -> Server:
+        m = self.lambda_ * server.m + total.delta
         return Server(server.x + m, m)

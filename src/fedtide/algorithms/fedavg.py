@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedtide.algorithms.base import Algorithm, Context
 from fedtide.algorithms.server import Average, ServerRule
+from fedtide.core.mix import even
 from fedtide.core.types import Cohort, Nothing, Vector, Walk
 
 Memory = TypeVar("Memory")
@@ -54,11 +55,13 @@ class Averaging(Algorithm[Server, Down, Memory, Upload], Generic[Memory]):
         return Upload(y - down.x), mine
 
     def aggregate(self, server: Server, up: Upload, cohort: Cohort) -> Server:
-        return Server(*self.server.step(server.x, self.share(cohort) @ up.delta, server.rule))
+        return self.move(server, self.total(up, cohort), cohort)
 
-    def share(self, cohort: Cohort) -> Tensor:
-        """How much each client of the cohort counts."""
-        return cohort.even if self.weights == "equal" else cohort.share
+    def weigh(self, share: Tensor, walk: Walk) -> Tensor:
+        return even(share) if self.weights == "equal" else share
+
+    def move(self, server: Server, total: Upload, cohort: Cohort) -> Server:
+        return Server(*self.server.step(server.x, total.delta, server.rule))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from fedtide.algorithms.base import Algorithm, Context
 from fedtide.core.errors import require
+from fedtide.core.mix import even
 from fedtide.core.types import Cohort, Vector, Walk
 
 
@@ -65,5 +67,12 @@ class FedDyn(Algorithm[Server, Down, Memory, Upload]):
         return Upload(y - down.x), Memory(mine.g - self.alpha * (y - down.x))
 
     def aggregate(self, server: Server, up: Upload, cohort: Cohort) -> Server:
-        h = server.h - self.alpha * up.delta.sum(0) / cohort.population
-        return Server(server.x + up.delta.mean(0) - h / self.alpha, h)
+        return self.move(server, self.total(up, cohort), cohort)
+
+    def weigh(self, share: Tensor, walk: Walk) -> Tensor:
+        return even(share)
+
+    def move(self, server: Server, total: Upload, cohort: Cohort) -> Server:
+        present = len(cohort.ids) / cohort.population  # |P_t| / m
+        h = server.h - self.alpha * present * total.delta
+        return Server(server.x + total.delta - h / self.alpha, h)

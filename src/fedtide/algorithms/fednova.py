@@ -7,16 +7,17 @@ paper for momentum). For Adam the paper defines none and the number of steps is 
 
 from dataclasses import dataclass
 
-from fedtide.algorithms.fedavg import Averaging, Server, Upload
-from fedtide.core.types import Cohort, Nothing
+from torch import Tensor
+
+from fedtide.algorithms.fedavg import Averaging
+from fedtide.core.types import Nothing, Walk
 
 
 @dataclass(frozen=True, kw_only=True)
 class FedNova(Averaging[Nothing]):
     """Updates are normalised by the clients' local work before they are averaged."""
 
-    def aggregate(self, server: Server, up: Upload, cohort: Cohort) -> Server:
-        p, a = self.share(cohort), cohort.walk.weight  # p_i, ||a_i||_1
+    def weigh(self, share: Tensor, walk: Walk) -> Tensor:
+        p, a = super().weigh(share, walk), walk.weight  # p_i, ||a_i||_1
         scale = 1 + (a - a[:, None]) @ p / a  # tau_eff / ||a_i||_1, exactly 1 where all are equal
-        mean = (p * scale) @ up.delta
-        return Server(*self.server.step(server.x, mean, server.rule))
+        return p * scale

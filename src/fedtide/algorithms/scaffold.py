@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from fedtide.algorithms.base import Algorithm, Context
 from fedtide.core.errors import require
+from fedtide.core.mix import even
 from fedtide.core.types import Cohort, Vector, Walk
 
 
@@ -63,8 +65,14 @@ class Scaffold(Algorithm[Server, Server, Memory, Upload]):
         return Upload(y - down.x, c - mine.c), Memory(c)  # lines 13-14
 
     def aggregate(self, server: Server, up: Upload, cohort: Cohort) -> Server:
+        return self.move(server, self.total(up, cohort), cohort)
+
+    def weigh(self, share: Tensor, walk: Walk) -> Tensor:
+        return even(share)
+
+    def move(self, server: Server, total: Upload, cohort: Cohort) -> Server:
         present = len(cohort.ids) / cohort.population  # |S| / N
         return Server(
-            x=server.x + self.server_lr * up.dx.mean(0),  # lines 16-17
-            c=server.c + present * up.dc.mean(0),
+            x=server.x + self.server_lr * total.dx,  # lines 16-17
+            c=server.c + present * total.dc,
         )

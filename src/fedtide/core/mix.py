@@ -1,11 +1,12 @@
 """Weighted sums of whole models: vectors and buffers alike."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedtide.core.trees import stack
+from fedtide.core.trees import stack, tree_map
 from fedtide.core.types import Buffers, Model
 
 
@@ -22,6 +23,18 @@ def mixed(models: Sequence[Model], weights: Tensor) -> Model:
 def mixed_buffers(stacked: Buffers, weights: Tensor) -> Buffers:
     """The weighted sum of buffers [U, ...]; counters (BatchNorm keeps one) are rounded."""
     return {name: _mixed(buffer, weights) for name, buffer in stacked.items()}
+
+
+def weighted(stacked: Any, weights: Tensor) -> Any:
+    """The weighted sum of stacked trees [U, ...]."""
+    return tree_map(
+        lambda leaf: (weights @ leaf.reshape(len(leaf), -1)).view(leaf.shape[1:]), stacked
+    )
+
+
+def even(share: Tensor) -> Tensor:
+    """The weights of an unweighted mean."""
+    return torch.full_like(share, 1 / len(share))
 
 
 def _mixed(stacked: Tensor, weights: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor
 from fedtide.core.errors import EngineError, TrainingError
 from fedtide.core.task import Task
 from fedtide.core.trees import leaves, repeated
-from fedtide.core.types import Batch, Buffers, Examples, Ids, Model, Nothing, Training, Walk
+from fedtide.core.types import Batch, Buffers, Cohort, Examples, Ids, Model, Nothing, Training, Walk
 from fedtide.data.batches import ClientData, Picks
 from fedtide.engines.client import AnyAlgorithm, Lesson, Report, Row
 from fedtide.engines.memory import Memory
@@ -44,16 +44,23 @@ class Traits(NamedTuple):
 class Result(NamedTuple):
     """What comes back from a cohort: every tensor stacked, [U, ...]."""
 
+    ids: Ids  # who answered: on a network some may not
     up: Any
     buffers: Buffers
     training: Training
     walk: Walk
+    is_sum: bool = False  # are `up` and `buffers` weighted sums over the cohort instead?
 
     @property
     def means(self) -> dict[str, float]:
         """Training loss and accuracy, the mean over the cohort."""
         loss, accuracy = (float(each.mean()) for each in self.training)
         return {"train_accuracy": accuracy, "train_loss": loss}
+
+    def aggregated(self, algorithm: AnyAlgorithm, server: Any, cohort: Cohort) -> Any:
+        """The server's state after this round."""
+        step = algorithm.move if self.is_sum else algorithm.aggregate
+        return step(server, self.up, cohort)
 
 
 class Ground(NamedTuple):
@@ -93,6 +100,7 @@ class Engine(ABC):
             self.workers, initializer=torch.set_num_threads, initargs=(1,)
         )
 
+    @abstractmethod
     def run(
         self,
         algorithm: AnyAlgorithm,
@@ -106,6 +114,43 @@ class Engine(ABC):
         purpose: str = "batch",
     ) -> Result:
         """One round of these clients, from `down`: `steps[u]` local steps each, at least one."""
+
+    def evaluate(self, model: Model, examples: Examples, index: Tensor) -> tuple[float, float]:
+        """Accuracy and mean loss on the examples at `index`."""
+
+        def block(part: Tensor) -> tuple[float, float]:
+            inputs, targets = examples.take(part)
+            with torch.no_grad():
+                logits = self.task.view(model.x, model.buffers, inputs).logits
+            right = (logits.argmax(-1) == targets).sum()
+            return float(right), float(self.task.loss(logits, targets).sum())
+
+        right, loss = zip(*self.across(block, torch.split(index, EVALUATION_BLOCK)), strict=True)
+        return sum(right) / len(index), sum(loss) / len(index)
+
+    def across(self, work: Callable[[In], Out], parts: Iterable[In]) -> list[Out]:
+        """`work` on every part, over the engine's threads, results in order."""
+        return list(self._pool.map(work, parts)) if self.workers > 1 else [work(p) for p in parts]
+
+    def close(self) -> None:
+        self._pool.shutdown()
+
+
+class InProcess(Engine):
+    """An engine whose clients live in this process."""
+
+    def run(
+        self,
+        algorithm: AnyAlgorithm,
+        rule: Rule,
+        lr: float,
+        down: Any,
+        buffers: Buffers,
+        ids: Ids,
+        steps: NDArray[np.int64],
+        t: int,
+        purpose: str = "batch",
+    ) -> Result:
         lesson = Lesson(self.task, algorithm, rule, lr, down, buffers, self.data.batching.epochs)
         started, local = rule.start(down.x), self.buffers == "local"
         fresh = Row(
@@ -130,28 +175,11 @@ class Engine(ABC):
             done.buffers if local else {},
         )
         self.memory.put(ids, kept)
-        return Result(done.up, done.buffers, done.training, walk)
+        return Result(ids, done.up, done.buffers, done.training, walk)
 
     @abstractmethod
     def cohort(self, lesson: Lesson, errand: Errand) -> Report:
         """The reports of a cohort, stacked in the order of its ids."""
-
-    def evaluate(self, model: Model, examples: Examples, index: Tensor) -> tuple[float, float]:
-        """Accuracy and mean loss on the examples at `index`."""
-
-        def block(part: Tensor) -> tuple[float, float]:
-            inputs, targets = examples.take(part)
-            with torch.no_grad():
-                logits = self.task.view(model.x, model.buffers, inputs).logits
-            right = (logits.argmax(-1) == targets).sum()
-            return float(right), float(self.task.loss(logits, targets).sum())
-
-        right, loss = zip(*self.across(block, torch.split(index, EVALUATION_BLOCK)), strict=True)
-        return sum(right) / len(index), sum(loss) / len(index)
-
-    def across(self, work: Callable[[In], Out], parts: Iterable[In]) -> list[Out]:
-        """`work` on every part, over the engine's threads, results in order."""
-        return list(self._pool.map(work, parts)) if self.workers > 1 else [work(p) for p in parts]
 
     def batch(self, index: NDArray[np.int64], mask: NDArray[np.bool_]) -> Batch:
         """The examples at `index`, ready for a step."""
@@ -159,9 +187,6 @@ class Engine(ABC):
         device = examples.targets.device
         inputs, targets = examples.take(torch.from_numpy(index).to(device))
         return Batch(inputs, targets, torch.from_numpy(mask).to(device, torch.get_default_dtype()))
-
-    def close(self) -> None:
-        self._pool.shutdown()
 
 
 def check_finite(done: Report, t: int, ids: Ids, lr: float) -> None:

@@ -139,6 +139,8 @@ class House:
 
     def next_model(self, x: Vector, before: Model, result: Result, cohort: Cohort) -> Model:
         """The global model after a round: the server's vector, and the buffers of the clients mixed."""
+        if result.is_sum and self.train.buffers != "frozen":
+            return Model(x, result.buffers)
         return Model(x, self.train.next_buffers(before.buffers, result.buffers, cohort.share))
 
     def evaluate(self, t: int, model: Model) -> tuple[float, float]:

@@ -4,11 +4,11 @@ from contextlib import nullcontext
 
 from fedtide.core.rng import torch_seed
 from fedtide.core.trees import rows, stack
-from fedtide.engines.base import Engine, Errand, seeded
+from fedtide.engines.base import Errand, InProcess, seeded
 from fedtide.engines.client import Lesson, Report, Whole, client_round
 
 
-class Loop(Engine):
+class Loop(InProcess):
     """Plain autograd for each client; the fastest choice for convolutions on a CPU."""
 
     def cohort(self, lesson: Lesson, errand: Errand) -> Report:

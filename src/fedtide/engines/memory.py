@@ -1,6 +1,6 @@
 """What clients remember between rounds: rows only for clients that took part."""
 
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -43,6 +43,10 @@ class Memory:
         tree_map(
             lambda table, new: table.index_copy_(0, index.to(new.device), new), self._table, stacked
         )
+
+    def anew(self) -> Self:
+        """Another table of this kind, empty."""
+        return type(self)()
 
     def clear(self) -> None:
         """Forget everybody."""

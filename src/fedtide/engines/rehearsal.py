@@ -14,7 +14,6 @@ from fedtide.core.types import Ids, Model, Plan, Session, Work
 from fedtide.engines.base import Engine
 from fedtide.engines.client import AnyAlgorithm
 from fedtide.engines.house import House
-from fedtide.engines.memory import Memory
 from fedtide.network.plan import Network
 
 SLOWER = 0.5  # of the learning rate: gradient rounds in the code of the DIMC paper
@@ -57,8 +56,10 @@ class Rehearsal:
                     self.t,
                     purpose=f"gradient {v}",
                 )
-                cohort = house.cohort(self.t, ids, result.walk)
-                server = self.algorithm.aggregate(server, result.up, cohort)
+                if not len(result.ids):
+                    continue
+                cohort = house.cohort(self.t, result.ids, result.walk)
+                server = result.aggregated(self.algorithm, server, cohort)
                 model = house.next_model(server.x, model, result, cohort)
         return model
 
@@ -86,7 +87,7 @@ class Rehearsal:
 @contextmanager
 def aside(engine: Engine) -> Iterator[None]:
     """What clients remember inside is forgotten, what they remembered before is there again."""
-    kept, engine.memory = engine.memory, Memory()
+    kept, engine.memory = engine.memory, engine.memory.anew()
     try:
         yield
     finally:

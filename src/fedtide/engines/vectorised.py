@@ -15,7 +15,7 @@ from fedtide.core.rng import torch_seed
 from fedtide.core.trees import joined, repeated, rows, tree_map
 from fedtide.core.types import Batch, Nothing
 from fedtide.data.batches import Picks
-from fedtide.engines.base import Engine, Errand, Ground, seeded
+from fedtide.engines.base import Errand, Ground, InProcess, seeded
 from fedtide.engines.client import (
     Lesson,
     Report,
@@ -33,7 +33,7 @@ CHUNK_BYTES = {"cpu": 16 << 20}  # about a processor's cache; elsewhere memory i
 CHUNK_BYTES_ELSEWHERE = 1 << 30
 
 
-class Vectorised(Engine):
+class Vectorised(InProcess):
     """Clients are sorted, longest first, so that those who are done drop off the end."""
 
     def cohort(self, lesson: Lesson, errand: Errand) -> Report:

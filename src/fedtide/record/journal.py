@@ -53,6 +53,15 @@ def described(t: int, session: Session, ids: Ids, plan: Plan, work: Work, lr: fl
     }
 
 
+def answered(line: Line, ids: Ids, work: Work) -> Line:
+    """The line when these clients have answered; the others are counted as lost."""
+    lost = line["cohort"] - len(ids)
+    if not lost:
+        return line
+    back = {"cohort": len(ids), "clients": ids.tolist(), "bytes_up": len(ids) * work.bytes_up}
+    return line | back | {"lost": lost}
+
+
 def charged(line: Line, bill: Mapping[str, Any]) -> Line:
     """The line with the costs of what a start made clients do before the round."""
     return line | {name: line.get(name, 0) + cost for name, cost in bill.items()}

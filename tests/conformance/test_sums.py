@@ -1,0 +1,71 @@
+"""Algorithms that need only a weighted sum of the uploads: the sum may be made anywhere."""
+
+from contextlib import closing
+
+import numpy as np
+import pytest
+import torch
+from arena import LR, RULES, World
+from table import TABLE
+
+from fedtide.algorithms.base import Algorithm, Context
+from fedtide.algorithms.fedavg import FedAvg, Server
+from fedtide.core.mix import weighted
+from fedtide.core.trees import leaves, rows, tree_map
+from fedtide.core.types import Cohort
+
+IDS = np.array([0, 2, 3, 5, 7])
+WEIGHING = {
+    name: row.algorithm
+    for name, row in TABLE.items()
+    if type(row.algorithm).weigh is not Algorithm.weigh
+}
+
+
+def test_these_say_that_a_sum_is_enough():
+    assert list(WEIGHING) == [
+        "fedavg",
+        "fedprox",
+        "scaffold",
+        "moon",
+        "fedacg",
+        "feddyn",
+        "fednova",
+    ]
+
+
+@pytest.mark.parametrize("name", WEIGHING)
+def test_a_sum_of_partial_sums_is_enough(name):
+    algorithm, engine = WEIGHING[name], World(dtype=torch.float64).engine("loop")
+    x, buffers = engine.task.initial
+    server = algorithm.init(x, Context(engine.task.layout, 9))
+    sizes = engine.data.holdings.sizes(0, IDS)
+    with closing(engine):
+        down, steps = algorithm.broadcast(server), engine.data.steps(0, IDS)
+        result = engine.run(algorithm, RULES["sgd"], LR, down, buffers, IDS, steps, 0)
+    share = torch.from_numpy(sizes / sizes.sum())
+    cohort = Cohort(torch.from_numpy(IDS), share, result.walk, 9, 0)
+    weights = algorithm.weigh(share, result.walk)
+    parts = [
+        weighted(rows(result.up, part), weights[part]) for part in (slice(0, 3), slice(3, None))
+    ]
+    moved = algorithm.move(server, tree_map(torch.add, *parts), cohort)
+    for one, other in zip(
+        leaves(moved), leaves(algorithm.aggregate(server, result.up, cohort)), strict=True
+    ):
+        torch.testing.assert_close(one, other, atol=1e-12, rtol=1e-12)
+
+
+def test_whoever_aggregates_otherwise_does_not_weigh():
+    class Median(FedAvg):
+        def aggregate(self, server, up, cohort):
+            return Server(server.x + up.delta.median(0).values, server.rule)
+
+    class Heavier(FedAvg):
+        def weigh(self, share, walk):
+            return share**2 / (share**2).sum()
+
+    assert Median().weigh(torch.ones(2), None) is None
+    torch.testing.assert_close(
+        Heavier().weigh(torch.tensor([0.25, 0.75]), None), torch.tensor([0.1, 0.9])
+    )
