@@ -19,6 +19,7 @@ from fedtide.engines.train import Train
 from fedtide.network.plan import IdealNetwork, Network
 from fedtide.population.participation import Full, Participation
 from fedtide.population.sessions import Fixed, Population
+from fedtide.record.census import holdings, moves, sample
 from fedtide.record.clock import Clock
 from fedtide.record.evaluation import Evaluation
 from fedtide.record.fairness import fairness, participations
@@ -113,6 +114,7 @@ def run(
             ids, steps = ids[plan.able], plan.steps[plan.able]
             lr = e.train.rate(t - session.first, session.rounds)
             line = described(t, session, ids, plan, work, lr) | dict(news)
+            line |= census(e, house, t, session)  # who came and went
             clock.lap("select")
 
             if len(ids):
@@ -164,6 +166,16 @@ def begin(
     server = e.algorithm.init(model.x, house.context)
     era = Era(number, t, session.clients, gradient)
     return State(server, model, era, archive), {"start": number, **facts}, rehearse.bill
+
+
+def census(e: Experiment, house: House, t: int, session: Session) -> Line:
+    """Who came and who left, where a session begins; in the first round also what clients hold."""
+    if t != session.first:
+        return {}
+    if t:
+        return moves(e.population.at(t - 1, e.seed).clients, session.clients)
+    some = sample(house.crowd.clients)
+    return moves(session.clients[:0], session.clients) | holdings(some, house.labels(t, some))
 
 
 def served(house: House, lines: Sequence[Line], model: Model) -> Mapping[str, Any]:

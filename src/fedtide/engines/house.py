@@ -6,7 +6,9 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from fedtide.algorithms.base import Context, Survey
 from fedtide.core.errors import TrainingError
@@ -87,6 +89,15 @@ class House:
         """All clients that ever exist."""
         holdings, targets = self.engine.data.holdings, self.dataset.train.targets.cpu().numpy()
         return Crowd(holdings.clients, lambda: holdings.labels(targets, self.dataset.classes))
+
+    def labels(self, t: int, ids: Ids) -> NDArray[np.int64]:
+        """How many examples of each label these clients hold in round t: [U, classes]."""
+        holdings, targets = self.engine.data.holdings, self.dataset.train.targets.cpu().numpy()
+        found = np.zeros((len(ids), self.dataset.classes), dtype=np.int64)
+        for row, client, size in zip(found, ids[:, None], holdings.sizes(t, ids), strict=True):
+            mine = targets[holdings.examples(t, client, np.arange(size)[None])]
+            row += np.bincount(mine.ravel(), minlength=len(row))
+        return found
 
     def enter(self, session: Session) -> None:
         """A session begins: note who exists, and which labels its model is tested on."""

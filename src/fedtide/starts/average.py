@@ -26,7 +26,11 @@ class Average(Start):
             return Begun(self.opening(known), {})
         count = len(known.archive.past)
         weights = torch.full((count,), 1 / count)
-        facts = {"start_weights": weights.tolist(), "stored_floats": known.archive.floats}
+        facts = {
+            "start_weights": weights.tolist(),
+            "start_from": [past.session for past in known.archive.past],
+            "stored_floats": known.archive.floats,
+        }
         return Begun(known.archive.mixed(weights, known.initial), facts)
 
     def store(self, archive: Archive, past: Past, layout: Layout) -> Archive:

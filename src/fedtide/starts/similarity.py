@@ -59,6 +59,7 @@ class Similarity(Start):
         mu = torch.softmax(-self.R * gaps, 0)  # Eq. 19
         facts = {
             "start_weights": mu.tolist(),
+            "start_from": [past.session for past in known.archive.past],
             "start_distances": gaps.tolist(),
             "stored_floats": known.archive.floats,
         }
