@@ -1,8 +1,32 @@
-"""The public surface is what `__all__` says, and every name has a sentence of its own."""
+"""The public surface is small, what `__all__` says, and every name has a sentence of its own."""
 
 import inspect
+from importlib.resources import files
 
 import fedtide
+
+SURFACE = {
+    "Data",
+    "EngineChoice",
+    "Evaluation",
+    "Experiment",
+    "FedTideError",
+    "History",
+    "Outcome",
+    "Study",
+    "Train",
+    "__version__",
+    "from_huggingface",
+    "from_tensors",
+    "from_torch",
+    "load",
+    "run",
+    "run_study",
+}
+
+
+def test_the_surface_changes_on_purpose_only():
+    assert set(fedtide.__all__) == SURFACE
 
 
 def test_all_names_exist_and_are_documented():
@@ -10,6 +34,16 @@ def test_all_names_exist_and_are_documented():
     for name in fedtide.__all__:
         item = getattr(fedtide, name)
         assert isinstance(item, str) or inspect.getdoc(item), name
+
+
+def test_all_names_are_typed():
+    assert files("fedtide").joinpath("py.typed").is_file()
+    for name in fedtide.__all__:
+        item = getattr(fedtide, name)
+        if inspect.isfunction(item):
+            signature = inspect.signature(item)
+            hints = [p.annotation for p in signature.parameters.values()]
+            assert inspect.Signature.empty not in [*hints, signature.return_annotation], name
 
 
 def test_importing_does_not_touch_torch_threads_or_seeds():

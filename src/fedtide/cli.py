@@ -13,21 +13,11 @@ from rich.console import Console
 from rich.table import Table
 
 from fedtide import __version__, config
-from fedtide.algorithms import ALGORITHMS
-from fedtide.algorithms.server import SERVER_RULES
 from fedtide.core.errors import ConfigError, FedTideError, TrainingError, choices
 from fedtide.data.datasets import DATASETS, load, place
-from fedtide.data.partition import PARTITIONS
-from fedtide.engines.rules import RULES
-from fedtide.engines.schedules import SCHEDULES
-from fedtide.models import MODELS
-from fedtide.network.plan import NETWORKS
-from fedtide.population import POPULATIONS
-from fedtide.population.participation import PARTICIPATION
+from fedtide.pipe import JsonLines
 from fedtide.record.folder import StudyFolder
 from fedtide.record.report import write_report
-from fedtide.starts import STARTS
-from fedtide.starts.trigger import TRIGGERS
 from fedtide.study import run_study
 from fedtide.terminal import Live, results
 
@@ -39,18 +29,8 @@ app = typer.Typer(
 )
 console = Console()
 ROOMS: dict[str, Mapping[str, Any]] = {
-    "algorithms": ALGORITHMS,
     "datasets": DATASETS,
-    "models": MODELS,
-    "networks": NETWORKS,
-    "optimisers": RULES,
-    "participation": PARTICIPATION,
-    "partitions": PARTITIONS,
-    "populations": POPULATIONS,
-    "schedules": SCHEDULES,
-    "server-rules": SERVER_RULES,
-    "starts": STARTS,
-    "triggers": TRIGGERS,
+    **{room: config.kinds(base) for room, base in config.ROOMS.items()},
 }
 
 StudyFile = Annotated[Path, typer.Argument(help="A study file (TOML).", show_default=False)]
@@ -70,9 +50,15 @@ def run(
     seeds: Seeds = [],  # noqa: B006
     jobs: Annotated[int, typer.Option(help="Runs in parallel; 0: one per core.", min=0)] = 0,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print results only.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per round, and nothing else.")
+    ] = False,
 ) -> None:
     """Run a study: every setting with every seed, then a table and a report."""
     plan = config.load(study, changes, seeds)
+    if as_json:
+        run_study(plan, out, jobs, JsonLines(plan).watch)
+        return
     with Live(plan, console, quiet) as live:
         folder, summary = run_study(plan, out, jobs, live.watch)
     console.print(results(plan, summary))

@@ -33,6 +33,7 @@ from fedtide.experiment import Experiment
 from fedtide.models import MODELS
 from fedtide.models.base import ModelSpec
 from fedtide.network.plan import NETWORKS, Network
+from fedtide.plugins import Kinds
 from fedtide.population import POPULATIONS
 from fedtide.population.participation import PARTICIPATION, Participation
 from fedtide.population.sessions import Population
@@ -60,6 +61,20 @@ KINDS: dict[type, Mapping[str, type]] = {
     Schedule: SCHEDULES,
     ModelSpec: MODELS,
 }
+# What `fedtide list` calls them; installed packages add to them by the entry point `fedtide.<room>`.
+ROOMS: dict[str, type] = {
+    "algorithms": Algorithm,
+    "models": ModelSpec,
+    "networks": Network,
+    "optimisers": Rule,
+    "participation": Participation,
+    "partitions": Partition,
+    "populations": Population,
+    "schedules": Schedule,
+    "server-rules": ServerRule,
+    "starts": Start,
+    "triggers": Trigger,
+}
 SECTIONS = (Data, Train, EngineChoice, Evaluation)
 STUDY_KEYS = ("question", "transition_rounds", "compare", "case", "published")
 WORDS: dict[type, str] = {
@@ -74,8 +89,9 @@ WORDS: dict[type, str] = {
 _folder = ContextVar("the study file's folder", default=Path())
 
 
-def load(path: Path, changes: Sequence[str] = (), seeds: Sequence[int] = ()) -> Study:
-    """The study in a file, with `--set` changes and `--seed` numbers applied."""
+def load(path: str | Path, changes: Sequence[str] = (), seeds: Sequence[int] = ()) -> Study:
+    """The study in a file, with changes (`["train.lr=0.1"]`) and other seeds applied."""
+    path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
         table = tomllib.loads(text)
@@ -191,13 +207,19 @@ def _plain(hint: type, raw: Any, where: str) -> Any:
 def _of_kind(base: type, raw: Any, where: str) -> Any:
     """An object from `"kind"` or `{ kind = "kind", ... }`; `file.py:Class` is a kind of the user's own."""
     table = {"kind": raw} if isinstance(raw, str) else convert(dict, raw, where)
-    kind, kinds = table.get("kind"), KINDS[base]
+    kind, known = table.get("kind"), kinds(base)
     if isinstance(kind, str) and ":" in kind:
         return build(own(base, kind, where), table, where)
-    if not isinstance(kind, str) or kind not in kinds:
+    if not isinstance(kind, str) or kind not in known:
         got = f"{kind!r} is not known" if "kind" in table else "it has no kind"
-        raise ConfigError(f"{where}: {got}. {choices(str(kind), kinds)}")
-    return build(kinds[kind], table, where)
+        raise ConfigError(f"{where}: {got}. {choices(str(kind), known)}")
+    return build(known[kind], table, where)
+
+
+def kinds(base: type) -> Mapping[str, type]:
+    """The kinds of this base by name: those of the house and those of installed packages."""
+    rooms = [room for room, its in ROOMS.items() if its is base]
+    return Kinds(rooms[0], base, KINDS[base]) if rooms else KINDS[base]
 
 
 def own(base: type, kind: str, where: str) -> type:
@@ -235,7 +257,7 @@ def settings(kind: type) -> dict[str, Any]:
     for f in fields(kind):
         if _settable(hints[f.name]):
             default = f.default_factory() if f.default_factory is not MISSING else f.default
-            names = {c: n for kinds in KINDS.values() for n, c in kinds.items()}
+            names = {c: n for known in KINDS.values() for n, c in known.items()}
             plain[f.name.rstrip("_")] = names.get(type(default), default)
     return plain
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedtide.algorithms.fedavg import FedAvg
 from fedtide.core.errors import require
@@ -25,11 +25,16 @@ from fedtide.record.evaluation import Evaluation
 from fedtide.record.fairness import fairness, participations
 from fedtide.record.journal import Journal, Line, answered, charged, described
 from fedtide.record.metrics import Metric, metrics
+from fedtide.record.notebook import card, figure, frame
 from fedtide.record.probes import Finished, probed
 from fedtide.starts.archive import Archive
 from fedtide.starts.base import Beginning, Start
 from fedtide.starts.previous import Previous
 from fedtide.starts.trigger import Era
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+    from plotly.graph_objects import Figure
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +85,18 @@ class History:
     def metrics(self, transition_rounds: int = 10) -> dict[str, Metric]:
         """Accuracy, accuracy after transitions, time: see `fedtide.record.metrics`."""
         return metrics(self.rounds, transition_rounds)
+
+    def to_pandas(self) -> DataFrame:
+        """One row per round, one column per number of the journal."""
+        return frame([({}, self.rounds)])
+
+    def plot(self) -> Figure:
+        """Test accuracy and loss over the rounds, as a Plotly figure."""
+        return figure(self.rounds)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return card(type(self.experiment.algorithm).__name__, self.engine, self.rounds)
 
 
 class State(NamedTuple):

@@ -13,7 +13,7 @@ from multiprocessing.queues import SimpleQueue
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from threading import Thread
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -24,8 +24,12 @@ from fedtide.experiment import Experiment, run
 from fedtide.record.folder import StudyFolder, labelled, write_json, write_model, write_text
 from fedtide.record.journal import Journal, Line
 from fedtide.record.metrics import Metric
+from fedtide.record.notebook import frame
 from fedtide.record.report import write_report
 from fedtide.record.summary import beside_first, summarised
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 @dataclass(frozen=True)
@@ -82,17 +86,33 @@ class Progress(NamedTuple):
     label: str
     seed: int
     line: Line
+    cell: int = 0  # the run's, by number
 
 
 Watch = Callable[[Progress], None]
 
 
+class Outcome(NamedTuple):
+    """What came of a study: its folder and what summary.json says."""
+
+    folder: StudyFolder
+    summary: dict[str, Any]
+
+    def to_pandas(self) -> DataFrame:
+        """One row per round of every run, with the run's settings and seed in front."""
+        return frame(
+            ({**cell.settings, "seed": seed}, lines)
+            for cell in self.folder.journals()
+            for seed, lines in cell.runs.items()
+        )
+
+
 def run_study(
-    study: Study, out: Path, jobs: int = 0, watch: Watch = lambda news: None
-) -> tuple[StudyFolder, dict[str, Any]]:
+    study: Study, out: str | Path = "runs", jobs: int = 0, watch: Watch = lambda news: None
+) -> Outcome:
     """Run every cell with every seed; results are the same for any number of `jobs` (0: one per core)."""
     preflight(study)
-    folder = StudyFolder.create(out, study.name)
+    folder = StudyFolder.create(Path(out), study.name)
     write_text(folder.path / "study.toml", study.source)
     write_json(folder.path / "study.json", about(study))
     runs, cores = study.runs, cpu_count()
@@ -116,7 +136,7 @@ def run_study(
     summary = summarised(study.name, cells)
     write_json(folder.path / "summary.json", summary)
     write_report(folder)
-    return folder, summary
+    return Outcome(folder, summary)
 
 
 def preflight(study: Study) -> None:
@@ -149,7 +169,8 @@ def run_one(run_: Run, path: Path, transition_rounds: int, watch: Watch) -> dict
     folder.mkdir(parents=True)
     journal = Journal(folder / "journal.jsonl")
     try:
-        history = run(e, journal, lambda line: watch(Progress(run_.label, e.seed, line)))
+        label, cell = run_.label, run_.cell
+        history = run(e, journal, lambda line: watch(Progress(label, e.seed, line, cell)))
     finally:
         journal.close()
     metrics = history.metrics(transition_rounds)
@@ -225,9 +246,15 @@ def _in_processes(
     context = get_context("spawn")
     office = _Office(context.SimpleQueue(), context.Event())
 
+    problems: list[Exception] = []  # of `watch`: whoever does not listen must not make workers wait
+
     def listen() -> None:
         for progress in iter(office.news.get, None):
-            watch(progress)
+            try:
+                watch(progress)
+            except Exception as error:
+                problems.append(error)
+                office.stop.set()
 
     listener = Thread(target=listen, daemon=True)
     listener.start()
@@ -250,3 +277,5 @@ def _in_processes(
     finally:
         office.news.put(None)
         listener.join()
+        if problems:
+            raise problems[0]

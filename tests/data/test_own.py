@@ -1,4 +1,4 @@
-"""A user's own tensors and torch datasets."""
+"""A user's own tensors, torch datasets and Hugging Face datasets."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import IterableDataset, TensorDataset
 
 from fedtide.core.errors import DataError
-from fedtide.data.datasets import from_tensors, from_torch
+from fedtide.data.own import from_huggingface, from_tensors, from_torch
 
 X, Y = torch.arange(12.0, dtype=torch.float64).view(4, 3), torch.tensor([0, 2, 1, 2])
 
@@ -98,3 +98,55 @@ def test_from_torch() -> None:
 def test_torch_datasets_that_do_not_fit(items: TorchDataset[object], message: str) -> None:
     with pytest.raises(DataError, match=message):
         from_torch(items, items)
+
+
+def pictures(count, width=4, colours=3):
+    from PIL import Image
+
+    shape = (count, 5, width, colours) if colours == 3 else (count, 5, width)
+    pixels = np.arange(np.prod(shape), dtype=np.uint8).reshape(shape)
+    return pixels, [Image.fromarray(picture) for picture in pixels]
+
+
+def split(**columns):
+    datasets = pytest.importorskip("datasets")
+    features = {"image": datasets.Image()} if "image" in columns else {}
+    made = datasets.Dataset.from_dict(columns)
+    return made.cast_column("image", features["image"]) if features else made
+
+
+@pytest.mark.parametrize("colours", [1, 3])
+def test_pictures_of_a_hugging_face_dataset(colours):
+    pixels, images = pictures(4, colours=colours)
+    part = split(image=images, label=[0, 1, 2, 1], writer=["b", "a", "b", "c"])
+    dataset = from_huggingface(part, part, keys="writer")
+    expected = pixels[:, None] if colours == 1 else pixels.transpose(0, 3, 1, 2)
+    assert torch.equal(dataset.train.inputs, torch.from_numpy(expected.copy()))
+    assert dataset.train.targets.tolist() == [0, 1, 2, 1]
+    assert dataset.keys.tolist() == [1, 0, 1, 2]
+    assert dataset.classes == 3
+
+
+def test_numbers_and_tokens_of_a_hugging_face_dataset():
+    part = split(x=[[1.0, 2.0], [3.0, 4.0]], y=[0, 1])
+    dataset = from_huggingface(part, part, inputs="x", target="y")
+    assert dataset.train.inputs.tolist() == [[1.0, 2.0], [3.0, 4.0]]
+    tokens = from_huggingface(*[split(x=[[1, 2], [3, 4]], y=[0, 1])] * 2, inputs="x", target="y")
+    assert tokens.vocabulary == 5
+
+
+def test_hugging_face_mistakes():
+    part = split(x=[[1.0], [2.0]], y=[0, 1], text=["a", "bc"])
+    with pytest.raises(
+        DataError, match=r"column 'image'. Got columns x, y, text. Name its columns"
+    ):
+        from_huggingface(part, part)
+    with pytest.raises(DataError, match="turn text into tokens"):
+        from_huggingface(part, part, inputs="text", target="y")
+    with pytest.raises(DataError, match="Got list"):
+        from_huggingface([1], [1])
+    _, wide = pictures(1, width=6)
+    _, narrow = pictures(1)
+    uneven = split(image=narrow + wide, label=[0, 1])
+    with pytest.raises(DataError, match="of one shape"):
+        from_huggingface(uneven, uneven)

@@ -12,6 +12,7 @@ Every message has one shape: where, what it must be, what it got, what to do.
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from importlib.util import find_spec
 
 
 class FedTideError(Exception):
@@ -42,6 +43,16 @@ def require(holds: bool, where: str, must: str, got: object, do: str = "") -> No
     """Raise a `ConfigError` in the shape of the house unless `holds`."""
     if not holds:
         raise ConfigError(f"{where} must be {must}. Got {got!r}." + (f" {do}" if do else ""))
+
+
+def needs(where: str, extra: str, *packages: str) -> None:
+    """Raise a `ConfigError` that names the extra unless all these packages are installed."""
+    missing = [package for package in packages if find_spec(package) is None]
+    if missing:
+        raise ConfigError(
+            f"{where} needs the package {missing[0]}. Got none installed. "
+            f'Run: pip install "fedtide[{extra}]"'
+        )
 
 
 def choices(word: str, known: Iterable[str]) -> str:

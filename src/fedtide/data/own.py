@@ -1,4 +1,4 @@
-"""A user's own tensors or torch datasets as a `Dataset`."""
+"""A user's own tensors, torch datasets or Hugging Face datasets as a `Dataset`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -54,6 +54,48 @@ def from_torch(
     """Two torch datasets of (input, target) items, read into memory once."""
     parts = _stacked(train, f"{name}.train"), _stacked(test, f"{name}.test")
     return from_tensors(*parts, classes, keys, name)
+
+
+def from_huggingface(
+    train: Any,
+    test: Any,
+    inputs: str = "image",
+    target: str = "label",
+    keys: str | None = None,
+    classes: int | None = None,
+    name: str = "own",
+) -> Dataset:
+    """Two splits of a Hugging Face dataset: a column of images or numbers, and one of targets.
+
+    `keys` is the column that names who owns a training example, such as a writer.
+    """
+    columns = [inputs, target, *([keys] if keys else [])]
+    xs, ys, *writers = _columns(train, columns, f"{name}.train")
+    test_xs, test_ys = _columns(test, [inputs, target], f"{name}.test")
+    owners = np.unique(writers[0], return_inverse=True)[1] if writers else None
+    return from_tensors((xs, ys), (test_xs, test_ys), classes, owners, name)  # type: ignore[arg-type]
+
+
+def _columns(dataset: Any, names: Sequence[str], where: str) -> list[Any]:
+    """Columns of a Hugging Face dataset as arrays; images as [N, C, H, W]."""
+    known = getattr(dataset, "column_names", None)
+    missing = [name for name in names if name not in known] if isinstance(known, list) else names
+    if missing:
+        got = f"columns {', '.join(known)}" if isinstance(known, list) else type(dataset).__name__
+        raise DataError(
+            f"{where}: must be a split of a Hugging Face dataset with a column {missing[0]!r}. Got {got}. "
+            "Name its columns with inputs= and target=."
+        )
+    table = dataset.select_columns(list(names)).with_format("numpy")[:]
+    inputs, *others = (table[name] for name in names)
+    if inputs.dtype == object or inputs.dtype.kind in "US":
+        raise DataError(
+            f"{where}.{names[0]}: must be images or numbers of one shape. Got {inputs.dtype} values. "
+            "Resize images, or turn text into tokens, with its map() first."
+        )
+    if inputs.dtype == np.uint8 and inputs.ndim in (3, 4):  # [N, H, W] or [N, H, W, C]
+        inputs = inputs[:, None] if inputs.ndim == 3 else inputs.transpose(0, 3, 1, 2)
+    return [np.ascontiguousarray(inputs), *others]
 
 
 def _stacked(dataset: Any, where: str) -> tuple[Tensor, Tensor]:
