@@ -32,7 +32,11 @@ from fedtide.engines.train import Train
 from fedtide.experiment import Experiment
 from fedtide.models import MODELS
 from fedtide.models.base import ModelSpec
-from fedtide.network.plan import NETWORKS, Network
+from fedtide.network import CHANNELS, COMPUTING, NETWORKS
+from fedtide.network.channel import Channel
+from fedtide.network.cost import Computing
+from fedtide.network.device import Fleet
+from fedtide.network.plan import Network
 from fedtide.plugins import Kinds
 from fedtide.population import POPULATIONS
 from fedtide.population.participation import PARTICIPATION, Participation
@@ -54,6 +58,8 @@ KINDS: dict[type, Mapping[str, type]] = {
     Population: POPULATIONS,
     Participation: PARTICIPATION,
     Network: NETWORKS,
+    Channel: CHANNELS,
+    Computing: COMPUTING,
     Start: STARTS,
     Trigger: TRIGGERS,
     Keep: KEEPS,
@@ -64,6 +70,7 @@ KINDS: dict[type, Mapping[str, type]] = {
 # What `fedtide list` calls them; installed packages add to them by the entry point `fedtide.<room>`.
 ROOMS: dict[str, type] = {
     "algorithms": Algorithm,
+    "channels": Channel,
     "models": ModelSpec,
     "networks": Network,
     "optimisers": Rule,
@@ -75,7 +82,7 @@ ROOMS: dict[str, type] = {
     "starts": Start,
     "triggers": Trigger,
 }
-SECTIONS = (Data, Train, EngineChoice, Evaluation)
+SECTIONS = (Data, Train, EngineChoice, Evaluation, Fleet)
 STUDY_KEYS = ("question", "transition_rounds", "compare", "case", "published")
 WORDS: dict[type, str] = {
     bool: "true or false",
@@ -175,7 +182,9 @@ def convert(hint: Any, raw: Any, where: str) -> Any:
     if hint in KINDS:
         return _of_kind(hint, raw, where)
     if get_origin(hint) in (Union, types.UnionType):
-        return convert(next(part for part in get_args(hint) if _settable(part)), raw, where)
+        parts = [part for part in get_args(hint) if _settable(part)]
+        lists = [part for part in parts if get_origin(part) is tuple and isinstance(raw, list)]
+        return convert((lists or parts)[0], raw, where)
     if get_origin(hint) is Literal:
         if raw not in get_args(hint):
             raise ConfigError(f"{where}: {raw!r} is not known. {choices(str(raw), get_args(hint))}")

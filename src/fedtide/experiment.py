@@ -106,6 +106,7 @@ class State(NamedTuple):
     model: Model
     era: Era  # since the last start
     archive: Archive
+    network: Any  # time and batteries
 
 
 def run(
@@ -116,7 +117,9 @@ def run(
     """Run an experiment; `watch` sees every line of the journal as it is written."""
     e, algorithm, journal = experiment, experiment.algorithm, journal or Journal()
     with House.furnish(e.data, e.population, e.train, e.engine, e.seed) as house:
-        now = State(algorithm.init(house.initial.x, house.context), house.initial, Era(), Archive())
+        server = algorithm.init(house.initial.x, house.context)
+        network = e.network.start(house.crowd.clients, e.seed)
+        now = State(server, house.initial, Era(), Archive(), network)
         who = e.participation.start(house.crowd, e.seed)
         for t in range(e.population.length):
             clock = Clock()
@@ -126,11 +129,13 @@ def run(
 
             ids, news = e.participation.take(who, t, session, e.seed)  # who takes part
             down = algorithm.broadcast(now.server)
-            work = house.work(t, ids, algorithm, down)
-            plan = e.network.plan(t, ids, work, e.seed)  # what each can afford, what it costs
-            ids, steps = ids[plan.able], plan.steps[plan.able]
+            work = house.work(t, ids, algorithm, down, news)
+            # What each can afford, and what it costs.
+            plan, network = e.network.plan(now.network, t, ids, work, e.seed)
+            now = now._replace(network=network)
+            asked, ids, steps = ids, ids[plan.able], plan.steps[plan.able]
             lr = e.train.rate(t - session.first, session.rounds)
-            line = described(t, session, ids, plan, work, lr) | dict(news)
+            line = described(t, session, asked, plan, work, lr) | dict(news)
             line |= census(e, house, t, session)  # who came and went
             clock.lap("select")
 
@@ -146,7 +151,8 @@ def run(
                 model = house.next_model(server.x, now.model, result, cohort)
                 done = Finished(t, session, now.model, model, result.up, cohort, plan)
                 line |= result.means | probed(e.evaluation.probes, done)
-                now = State(server, model, now.era.after(line["train_accuracy"]), now.archive)
+                era = now.era.after(line["train_accuracy"])
+                now = now._replace(server=server, model=model, era=era)
             clock.lap("aggregate")
 
             if len(session.clients) and e.evaluation.due(t, e.population.length):
@@ -168,13 +174,13 @@ def begin(
     if t == session.first:
         e.participation.check_session(session)
         house.enter(session)
-    rehearse = Rehearsal(house, e.algorithm, e.network, session, t, e.seed)
+    rehearse = Rehearsal(house, e.algorithm, e.network, now.network, session, t, e.seed)
     number = now.era.number + 1
     known = Beginning(
         number, session, house.initial, now.model, house.layout, now.archive, rehearse
     )
     if not e.start.is_due(t, now.era, known):
-        return now, {}, rehearse.bill
+        return now._replace(network=rehearse.state), {}, rehearse.bill
     past = now.era.over(now.model)
     archive = e.start.store(now.archive, past, house.layout) if number else Archive()
     if e.train.memories == "reset":
@@ -182,7 +188,8 @@ def begin(
     model, facts, gradient = e.start.begin(known._replace(archive=archive))
     server = e.algorithm.init(model.x, house.context)
     era = Era(number, t, session.clients, gradient)
-    return State(server, model, era, archive), {"start": number, **facts}, rehearse.bill
+    now = State(server, model, era, archive, rehearse.state)
+    return now, {"start": number, **facts}, rehearse.bill
 
 
 def census(e: Experiment, house: House, t: int, session: Session) -> Line:

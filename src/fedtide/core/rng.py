@@ -1,7 +1,7 @@
 """Every random number has an address: equal addresses give equal numbers, on any engine, in any order.
 
-`stream` is a generator for one address, say (seed, "cohort", t). `uniforms` and `shuffles` draw for many
-clients at once, one row per client, and each row depends on nothing but the address and its client.
+`stream` is a generator for one address, say (seed, "cohort", t). `uniforms`, `normals` and `shuffles` draw
+for many clients at once, one row per client, and each row depends on nothing but the address and its client.
 """
 
 from hashlib import blake2b
@@ -51,6 +51,24 @@ def uniforms(
     """Uniform numbers in [0, 1), one row of `count` per client."""
     words = bits(seed, *address, ids=ids, count=count)
     return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def normals(
+    seed: int, *address: str | int, ids: NDArray[np.int64], count: int
+) -> NDArray[np.float64]:
+    """Standard normal numbers, one row of `count` per client."""
+    pairs = fades(seed, *address, ids=ids, count=-(-count // 2)) * np.sqrt(2.0)
+    return np.concatenate([pairs.real, pairs.imag], axis=1)[:, :count]
+
+
+def fades(
+    seed: int, *address: str | int, ids: NDArray[np.int64], count: int
+) -> NDArray[np.complex128]:
+    """Circular complex normal numbers of power 1, one row of `count` per client (Box and Muller, 1958)."""
+    draws = uniforms(seed, *address, ids=ids, count=2 * count)
+    # 1 - u lies in (0, 1]: its logarithm is a number.
+    radius, angle = np.sqrt(-np.log1p(-draws[:, :count])), 2 * np.pi * draws[:, count:]
+    return np.asarray(radius * np.cos(angle) + 1j * (radius * np.sin(angle)))
 
 
 def shuffles(

@@ -106,6 +106,26 @@ class Work(NamedTuple):
     bytes_down: int
     bytes_up: int
     parameters: int
+    bits_per_example: int = 0  # of a raw input
+    flops: Callable[[], float] = lambda: (
+        0.0
+    )  # of one example, forward and backward; counted if asked
+    asked: int = 0  # clients that were asked, if more than come
+    hoped: int = 0  # uploads that end the round; 0: those of all who begin
+    wait: float = 1.0  # how much longer than usual the server waits
+
+
+class Phases(NamedTuple):
+    """A number for each part of a client's round."""
+
+    down: NDArray[np.float64]  # [U] each
+    compute: NDArray[np.float64]
+    up: NDArray[np.float64]
+
+    @property
+    def total(self) -> NDArray[np.float64]:
+        """The whole round."""
+        return self.down + self.compute + self.up
 
 
 class Plan(NamedTuple):
@@ -115,11 +135,19 @@ class Plan(NamedTuple):
     seconds: NDArray[np.float64]  # [U]
     joules: NDArray[np.float64]  # [U]
     delivered: NDArray[np.bool_]  # [U]: did the upload arrive
+    waited: float | None = None  # seconds until the server goes on; None: until the slowest is done
+    seconds_by: Phases | None = None
+    joules_by: Phases | None = None
 
     @property
     def able(self) -> NDArray[np.bool_]:
         """Who takes part in the end: clients that make a step and whose upload arrives."""
         return (self.steps > 0) & self.delivered
+
+    @property
+    def latency(self) -> float:
+        """Seconds that the round takes."""
+        return float(self.seconds.max(initial=0.0)) if self.waited is None else self.waited
 
 
 class Round(NamedTuple):

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.utils.flop_counter import FlopCounterMode
 
 from fedtide.algorithms.base import Context, Survey
 from fedtide.core.errors import TrainingError
@@ -34,6 +38,8 @@ from fedtide.engines.choose import EngineChoice
 from fedtide.engines.client import AnyAlgorithm
 from fedtide.engines.train import Train
 from fedtide.population.sessions import Population
+
+NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(eq=False)
@@ -108,8 +114,10 @@ class House:
         present[dataset.train.targets[held.to(dataset.train.targets.device)].cpu()] = True
         self.test = present.to(dataset.test.targets.device)[dataset.test.targets].nonzero()[:, 0]
 
-    def work(self, t: int, ids: Ids, algorithm: AnyAlgorithm, down: Any) -> Work:
-        """What round t asks of these clients, who receive `down`."""
+    def work(
+        self, t: int, ids: Ids, algorithm: AnyAlgorithm, down: Any, news: Mapping[str, Any] = NONE
+    ) -> Work:
+        """What round t asks of these clients, who receive `down`; `news` are facts about their draw."""
         data = self.engine.data
         bytes_down, bytes_up = self._traffic(algorithm, down)
         return Work(
@@ -119,7 +127,22 @@ class House:
             bytes_down=bytes_down,
             bytes_up=bytes_up,
             parameters=self.initial.x.numel(),
+            bits_per_example=8 * size_bytes(self.dataset.train.inputs[0]),
+            flops=lambda: self._flops,
+            asked=news.get("asked", 0),
+            hoped=news.get("hoped", 0),
+            wait=news.get("wait", 1.0),
         )
+
+    @cached_property
+    def _flops(self) -> float:
+        """Operations for one example, forward and backward, counted without computing them."""
+        task, two = self.engine.task, self.dataset.train
+        x, buffers = _shapes(self.initial.x).requires_grad_(), _shapes(self.initial.buffers)
+        inputs = _shapes(two.ready(two.inputs[:1]))
+        with FlopCounterMode(display=False) as counter:
+            task.view(x, buffers, inputs).logits.sum().backward()  # type: ignore[no-untyped-call]
+        return float(counter.get_total_flops())
 
     def _traffic(self, algorithm: AnyAlgorithm, down: Any) -> tuple[int, int]:
         """Bytes that one client receives and sends in a round; computed once for each shape of `down`."""

@@ -26,6 +26,7 @@ class Rehearsal:
     house: House
     algorithm: AnyAlgorithm
     network: Network
+    state: Any  # of the network
     session: Session
     t: int
     seed: int
@@ -40,7 +41,7 @@ class Rehearsal:
             for v in range(rounds):
                 down = self.algorithm.broadcast(server)
                 work = house.work(self.t, asked, self.algorithm, down)
-                plan = self.network.plan(self.t, asked, work, self.seed)
+                plan, self.state = self.network.plan(self.state, self.t, asked, work, self.seed)
                 self._charge(plan, work)
                 ids, steps = asked[plan.able], plan.steps[plan.able]
                 if not len(ids):
@@ -78,7 +79,7 @@ class Rehearsal:
             "steps": int(plan.steps[plan.able].sum()),
             "bytes_down": able * work.bytes_down,
             "bytes_up": able * work.bytes_up,
-            "latency": float(plan.seconds.max(initial=0.0)),
+            "latency": plan.latency,
             "joules": float(plan.joules.sum()),
         }
         self.bill = {name: self.bill.get(name, 0) + cost for name, cost in costs.items()}

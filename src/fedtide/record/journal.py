@@ -30,16 +30,20 @@ class Journal:
             self._file.close()
 
 
-def described(t: int, session: Session, ids: Ids, plan: Plan, work: Work, lr: float) -> Line:
+def described(t: int, session: Session, asked: Ids, plan: Plan, work: Work, lr: float) -> Line:
     """The line of a round before it is trained and evaluated."""
+    ids = asked[plan.able]
     return {
         "t": t,
         "session": session.number,
         "round_in_session": t - session.first,
         "population": len(session.clients),
         "cohort": len(ids),
-        "absent": len(plan.steps) - len(ids),  # drawn, but could not take part
+        "absent": len(asked) - len(ids),  # drawn, but could not take part
         "clients": ids.tolist(),
+        "stragglers": asked[
+            ~plan.able & (work.steps > 0)
+        ].tolist(),  # had data, could not afford it
         "accuracy": None,
         "loss": None,
         "train_accuracy": None,
@@ -48,8 +52,25 @@ def described(t: int, session: Session, ids: Ids, plan: Plan, work: Work, lr: fl
         "steps": int(plan.steps[plan.able].sum()),
         "bytes_down": len(ids) * work.bytes_down,
         "bytes_up": len(ids) * work.bytes_up,
-        "latency": float(plan.seconds.max(initial=0.0)),  # simulated seconds
+        "latency": plan.latency,  # simulated seconds
         "joules": float(plan.joules.sum()),
+        **by_phase(plan),
+    }
+
+
+def by_phase(plan: Plan) -> Line:
+    """What the clients of a round spent receiving, computing and sending, if the network tells."""
+    if plan.seconds_by is None or plan.joules_by is None:
+        return {}
+    begun = plan.seconds > 0
+    return {
+        "seconds_by_phase": {  # mean over those who began
+            name: float(part[begun].mean()) if begun.any() else 0.0
+            for name, part in plan.seconds_by._asdict().items()
+        },
+        "joules_by_phase": {
+            name: float(part.sum()) for name, part in plan.joules_by._asdict().items()
+        },
     }
 
 

@@ -1,0 +1,217 @@
+"""Clients with radios and processors: a round costs seconds and joules, and not everybody can afford it."""
+
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedtide.core.errors import require
+from fedtide.core.types import Ids, Phases, Plan, Work
+from fedtide.network.allocate import Allocation, Problem, alternating, exact, most
+from fedtide.network.channel import Channel, Moment, Send, Umi
+from fedtide.network.cost import Computing, Flops, Load, compute_joules, compute_seconds
+from fedtide.network.device import Devices, Fleet
+from fedtide.network.plan import Network
+
+Floats = NDArray[np.float64]
+
+ALLOCATIONS = {"alternating": alternating, "exact": exact, "most": most}
+
+
+class Air(NamedTuple):
+    """What changes from round to round."""
+
+    clock: float  # seconds since the run began
+    level: Floats  # [clients]: joules in each battery at its `touched`; empty without batteries
+    touched: Floats  # [clients]: when it was last looked at
+
+
+class Task(NamedTuple):
+    """One round's question: who, with what, for which work, until when."""
+
+    ids: Ids
+    when: Moment
+    work: Work
+    devices: Devices
+    load: Load
+    budget: Floats  # [U]: joules that may be spent
+    deadline: float
+    uplink: Floats  # [U]: hertz
+    down: Floats  # [U]: seconds to receive the model
+
+
+class Trip(NamedTuple):
+    """One round's answer for each client."""
+
+    steps: NDArray[np.int64]
+    seconds: Phases
+    joules: Phases
+    delivered: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wireless(Network):
+    """A cell of clients that receive, compute and send; by default that of the DIMC paper's Table I.
+
+    `uplink`: `bandwidth_mhz` is shared equally by the clients of a round ("equal") or is what "each" has.
+    `downlink`: the model is sent once over the whole bandwidth ("broadcast"), to every client on its own
+    share of bandwidth and power ("equal"), on a bandwidth that "each" has, or costs nothing ("free").
+    `allocation`: clients compute and send as fast as they can ("fixed"); a round then ends for a client at
+    the deadline or when its energy is spent, delivered or not. Or they solve problem (5) of OSAFL
+    beforehand: by the paper's alternation ("alternating"), exactly ("exact"), or for the "most" steps; who
+    has no solution does not begin. The round lasts until the slowest upload has arrived; until the
+    deadline, where one that began does not arrive. `overhead` is bits sent per bit of payload.
+    """
+
+    channel: Channel = field(default_factory=Umi)
+    fleet: Fleet = field(default_factory=Fleet)
+    computing: Computing = field(default_factory=Flops)
+    bandwidth_mhz: float = 100.0
+    uplink: Literal["equal", "each"] = "equal"
+    downlink: Literal["broadcast", "equal", "each", "free"] = "broadcast"
+    server_watts: float = 20.0
+    deadline_seconds: float = 0.0  # 0: the server waits for everybody
+    allocation: Literal["fixed", "alternating", "exact", "most"] = "fixed"
+    epsilon: float = 0.5  # of problem (5)
+    overhead: float = 1.0
+    pause_seconds: float = 0.0  # between two rounds
+
+    def __post_init__(self) -> None:
+        for name in ("bandwidth_mhz", "server_watts", "overhead"):
+            require(getattr(self, name) > 0, f"network.{name}", "positive", getattr(self, name))
+        for name in ("deadline_seconds", "pause_seconds"):
+            require(
+                getattr(self, name) >= 0, f"network.{name}", "zero or more", getattr(self, name)
+            )
+        require(0 <= self.epsilon <= 1, "network.epsilon", "a share in [0, 1]", self.epsilon)
+        if self.allocation != "fixed":
+            require(
+                self.deadline_seconds > 0,
+                "network.deadline_seconds",
+                f"positive with allocation = {self.allocation!r}",
+                self.deadline_seconds,
+            )
+            nobody = np.zeros(0, dtype=np.int64)
+            self.channel.per_watt(np.zeros(0), nobody, Moment(0, 0, 0.0))  # raises if it cannot
+
+    def start(self, clients: int, seed: int) -> Air:
+        self.channel.check()
+        if self.fleet.battery_joules is None:
+            return Air(0.0, np.zeros(0), np.zeros(0))
+        return Air(0.0, self.fleet.full(np.arange(clients), seed), np.zeros(clients))
+
+    def plan(self, state: Air, t: int, ids: Ids, work: Work, seed: int) -> tuple[Plan, Air]:
+        when = Moment(seed, t, state.clock)
+        devices = self.fleet.devices(ids, seed)
+        level = charged(state, ids, devices)
+        task = self._task(ids, when, work, devices, np.minimum(devices.budget, level))
+        trip = self._fixed(task) if self.allocation == "fixed" else self._allocated(task)
+        seconds, joules = trip.seconds.total, trip.joules.total
+        waited = _waited(trip, seconds, work.hoped, task.deadline)
+        if len(state.level):
+            # In place: a round costs what its cohort costs, however many clients there are.
+            state.level[ids], state.touched[ids] = level - joules, state.clock
+        plan = Plan(trip.steps, seconds, joules, trip.delivered, waited, trip.seconds, trip.joules)
+        return plan, state._replace(clock=state.clock + waited + self.pause_seconds)
+
+    def _task(self, ids: Ids, when: Moment, work: Work, devices: Devices, budget: Floats) -> Task:
+        """The round's question, after bandwidth is shared and the model is received."""
+        sharing = max(int((work.steps > 0).sum()), work.asked, 1)
+        whole = np.full(len(ids), 1e6 * self.bandwidth_mhz)
+        deadline = self.deadline_seconds * work.wait or np.inf
+        down = np.zeros(len(ids))
+        if self.downlink != "free":
+            alone = self.downlink == "equal"
+            power = np.full(len(ids), self.server_watts / sharing if alone else self.server_watts)
+            bits = 8 * work.bytes_down * self.overhead
+            send = Send("down", bits, whole / sharing if alone else whole, power, down)
+            down = self.channel.seconds(send, ids, when)
+        uplink = whole / sharing if self.uplink == "equal" else whole
+        load = self.computing.load(devices, work)
+        return Task(ids, when, work, devices, load, budget, deadline, uplink, down)
+
+    def _fixed(self, task: Task) -> Trip:
+        """Everything at full speed, cut short by the deadline or an empty budget."""
+        devices, steps = task.devices, task.work.steps
+        compute = compute_seconds(steps, task.load.cycles, devices.hertz)
+        spent = compute_joules(steps, task.load, devices.hertz)
+        bits, begins = 8 * task.work.bytes_up * self.overhead, task.down + compute
+        send = Send("up", bits, task.uplink, devices.transmit_watts, begins)
+        up = self.channel.seconds(send, task.ids, task.when)
+        begun = (steps > 0) & (task.budget > 0)
+        if np.isinf(task.deadline):  # nobody waits for ever
+            begun &= np.isfinite(task.down + up)
+        seconds = Phases(task.down, compute, up)
+        power = Phases(
+            devices.receive_watts, spent / np.maximum(compute, 1e-300), devices.transmit_watts
+        )
+        seconds, delivered = cut(seconds, power, task.deadline, task.budget, begun)
+        joules = Phases(*(s * w for s, w in zip(seconds, power, strict=True)))
+        return Trip(np.where(begun, steps, 0), seconds, joules, delivered)
+
+    def _allocated(self, task: Task) -> Trip:
+        """Problem (5), with the time and energy that receiving the model leaves."""
+        devices, work = task.devices, task.work
+        received = devices.receive_watts * np.minimum(task.down, task.deadline)
+        problem = Problem(
+            kappa=work.steps.astype(np.float64),
+            C=np.maximum(task.load.cycles, 1.0),
+            v=2 * task.load.capacitance,  # (5) has 0.5 v where the load has all of it
+            S=np.full(len(task.ids), 8 * work.bytes_up * self.overhead),
+            w=task.uplink,
+            g=self.channel.per_watt(task.uplink, task.ids, task.when),
+            f_max=devices.hertz,
+            p_max=devices.transmit_watts,
+            e_bd=np.maximum(task.budget - received, 0),
+            t_th=np.maximum(task.deadline - task.down, 0),
+            eps=np.full(len(task.ids), self.epsilon),
+        )
+        found = ALLOCATIONS[self.allocation](problem)
+        return _trip(problem, task, found)
+
+
+def charged(state: Air, ids: Ids, devices: Devices) -> Floats:
+    """Joules in each battery now; without batteries there is no end to them."""
+    if not len(state.level):
+        return np.full(len(ids), np.inf)
+    since = state.clock - state.touched[ids]
+    return np.minimum(devices.battery, state.level[ids] + devices.charging_watts * since)
+
+
+def cut(
+    seconds: Phases, power: Phases, deadline: float, budget: Floats, begun: NDArray[np.bool_]
+) -> tuple[Phases, NDArray[np.bool_]]:
+    """Phases as far as they get before the deadline and the end of the budget; did all get through?"""
+    spent, begins, left = [], np.zeros_like(budget), np.where(begun, budget, 0.0)
+    through = begun.copy()
+    for wanted, watts in zip(seconds, power, strict=True):
+        wanted = np.where(through, wanted, 0.0)
+        affords = np.where(watts > 0, left / np.maximum(watts, 1e-300), np.inf)
+        took = np.minimum(wanted, np.minimum(affords, deadline - begins))
+        through &= took >= wanted
+        begins, left = begins + took, np.maximum(left - took * watts, 0.0)
+        spent.append(took)
+    return Phases(*spent), through
+
+
+def _trip(q: Problem, task: Task, found: Allocation) -> Trip:
+    begins = found.k > 0
+    f, p = np.where(begins, found.f, 1.0), np.where(begins, found.p, 1.0)
+    rate = np.where(begins, q.w * np.log2(1 + q.g * p), np.inf)
+    down = np.where(begins, task.down, 0.0)
+    up = np.where(begins, q.S / rate, 0.0)
+    seconds = Phases(down, compute_seconds(found.k, task.load.cycles, f), up)
+    joules = Phases(
+        task.devices.receive_watts * down, compute_joules(found.k, task.load, f), found.p * up
+    )
+    return Trip(found.k, seconds, joules, begins)
+
+
+def _waited(trip: Trip, seconds: Floats, hoped: int, deadline: float) -> float:
+    """How long the server waits: for the slowest upload, or in vain until the deadline."""
+    arrived = trip.delivered
+    hoped = hoped or int((trip.steps > 0).sum())
+    if arrived.sum() < hoped and np.isfinite(deadline):
+        return deadline
+    return float(seconds[arrived].max(initial=0.0))

@@ -1,0 +1,170 @@
+"""Rounds on a radio channel: what they cost, who can afford them."""
+
+import numpy as np
+import pytest
+
+from fedtide import Experiment, Train, run
+from fedtide.core.errors import ConfigError
+from fedtide.core.types import Phases, Work
+from fedtide.network.channel import Moment, Umi
+from fedtide.network.cost import Cycles, Flops
+from fedtide.network.device import Fleet
+from fedtide.network.wireless import Wireless, cut
+from fedtide.population.sessions import Fixed
+
+IDS = np.arange(100)
+SENDS = 1e-3 * 10**2.3  # watts: 23 dBm
+STEADY = {"sight": "line", "fading": "none", "shadow_db": 0.0}
+
+
+def work(steps=5, clients=100, size=667_178, **more):
+    held = np.full(clients, 640)
+    base = Work(np.full(clients, steps), held, 128, 4 * size, 4 * size, size)
+    return base._replace(**more)
+
+
+def planned(network, asked=None, clients=100, t=0, seed=0):
+    asked = asked or work(clients=clients)
+    return network.plan(network.start(clients, seed), t, np.arange(clients), asked, seed)
+
+
+@pytest.mark.parametrize(
+    ("size", "phi", "seconds", "joules"),
+    [(667_178, 91.04, 6.887, 77.7), (21_730_056, 27.69, 113.585, 1428.9)],
+    ids=["SVHN", "Tiny-ImageNet"],
+)
+def test_table_7(size, phi, seconds, joules):
+    # Table VII: 17,037.7 s and 214.33 kJ in 150 rounds, 482.1 s and 5.44 kJ in 70.
+    channel = Umi(fading="average", place="redrawn")
+    network = Wireless(channel=channel, computing=Flops(per_parameter=phi))
+    plans = [planned(network, work(size=size), t=t)[0] for t in range(100)]
+    assert np.mean([plan.latency for plan in plans]) == pytest.approx(seconds, rel=0.02)
+    assert np.mean([plan.joules.sum() for plan in plans]) == pytest.approx(joules, rel=0.02)
+    assert all(plan.able.all() for plan in plans)
+
+
+def test_slots_agree_with_their_average():
+    def mean(fading):
+        network = Wireless(channel=Umi(fading=fading), computing=Flops(per_parameter=91.04))
+        plan, _ = planned(network)
+        return plan.latency, plan.joules.sum()
+
+    assert mean("slots") == pytest.approx(mean("average"), rel=0.02)
+
+
+def test_one_client_by_hand():
+    """No fading, no shadow: one client, alone with the whole bandwidth.
+
+    Compute: 1000 parameters x 2 FLOPs x batch 10 x 3 steps / (1e9 Hz x 8) = 7.5e-6 s,
+    1e-28 x 7500 cycles x 1e18 = 7.5e-7 J. The uplink has snr = 23 dBm x psi / (N0 x 1 MHz).
+    """
+    channel = Umi(**STEADY, radius_m=100)
+    network = Wireless(channel=channel, computing=Flops(per_parameter=2.0), bandwidth_mhz=1.0)
+    asked = Work(np.array([3]), np.array([30]), 10, 4000, 8000, 1000)
+    plan, air = planned(network, asked, clients=1)
+    assert plan.seconds_by.compute == pytest.approx([7.5e-6])
+    assert plan.joules_by.compute == pytest.approx([7.5e-7])
+    distance = np.hypot(channel.distances(np.arange(1), Moment(0, 0, 0.0)), 8.5)
+    loss = 32.4 + 21 * np.log10(distance) + 20 * np.log10(3.5)
+    noise = 10**-20.4 * 1e6
+    psi = 10 ** (-loss / 10)
+    up = 8 * 8000 / (1e6 * np.log2(1 + SENDS * psi / noise))
+    down = 8 * 4000 / (1e6 * np.log2(1 + 20 * psi / noise))
+    assert plan.seconds_by.up == pytest.approx(up)
+    assert plan.seconds_by.down == pytest.approx(down)
+    assert plan.joules_by.up == pytest.approx(SENDS * up)
+    assert plan.joules_by.down == pytest.approx(0.1 * down)
+    assert air.clock == plan.latency == pytest.approx(float(plan.seconds[0]))
+
+
+def test_the_deadline_cuts_and_the_budget_cuts():
+    """Three phases of 2 s at 1 W, 3 W and 2 W."""
+    seconds = Phases(*np.full((3, 4), 2.0))
+    power = Phases(*(np.full(4, watts) for watts in (1.0, 3.0, 2.0)))
+    budget = np.array([np.inf, 5.0, 12.0, 0.0])
+    spent, through = cut(seconds, power, 5.0, budget, budget > 0)
+    assert spent.down.tolist() == [2, 2, 2, 0]
+    assert spent.compute.tolist() == [2, 1, 2, 0]  # 2 J receiving leave 3 J: one second
+    assert spent.up.tolist() == [1, 0, 1, 0]
+    assert not through.any()
+    assert cut(seconds, power, 6.0, budget, budget > 0)[1].tolist() == [True, False, True, False]
+
+
+def test_nobody_can_take_part_and_the_model_stays():
+    network = Wireless(channel=Umi(**STEADY), deadline_seconds=1e-9)
+    history = run(
+        Experiment(population=Fixed(clients=3, rounds=2), network=network, train=Train(steps=1))
+    )
+    for line in history.rounds:
+        assert (line["cohort"], line["absent"], line["clients"]) == (0, 3, [])
+        assert line["stragglers"] == [0, 1, 2]
+        assert line["latency"] == 1e-9
+    assert history.rounds[0]["loss"] == history.rounds[1]["loss"]
+
+
+@pytest.mark.parametrize("allocation", ["fixed", "alternating", "exact", "most"])
+@pytest.mark.parametrize(
+    ("change", "asked"),
+    [
+        ({}, {"steps": np.array([0])}),  # an empty store
+        ({"noise_dbm_hz": 2000.0}, {}),  # no gain left
+        ({"budget_joules": 0.0}, {}),
+        ({"deadline_seconds": 1e-6}, {}),
+    ],
+    ids=["empty store", "no gain", "no energy", "no time"],
+)
+def test_a_client_that_cannot(allocation, change, asked):
+    noise = change.get("noise_dbm_hz", -174.0)
+    network = Wireless(
+        channel=Umi(**STEADY, noise_dbm_hz=noise),
+        fleet=Fleet(budget_joules=change.get("budget_joules")),
+        computing=Flops(per_parameter=2.0),
+        allocation=allocation,
+        deadline_seconds=change.get("deadline_seconds", 100.0),
+    )
+    plan, air = planned(network, work(clients=1, size=1000, **asked), clients=1)
+    assert not plan.able.any()
+    assert np.isfinite([plan.latency, *plan.seconds, *plan.joules, air.clock]).all()
+
+
+def test_allocated_clients_keep_deadline_and_budget():
+    fleet = Fleet(cpu_ghz=(1.0, 1.8), capacitance=2e-28, transmit_dbm=(20.0, 30.0))
+    fleet = Fleet(**{**vars(fleet), "budget_joules": (1.2, 2.5)})
+    network = Wireless(
+        channel=Umi(radius_m=2500, sight="mixed", fading="none"),
+        fleet=fleet,
+        computing=Cycles(bits_per_example=101_376, examples_per_step=160),
+        bandwidth_mhz=0.54,
+        uplink="each",
+        downlink="free",
+        deadline_seconds=200.0,
+        allocation="alternating",
+    )
+    plan, _ = planned(network, work(size=1_000_000))
+    assert 0 < plan.able.sum() < 100
+    assert (plan.seconds <= 200 * (1 + 1e-9)).all()
+    assert (plan.joules <= fleet.devices(IDS, 0).budget).all()
+    assert ((plan.steps == 0) == ~plan.delivered).all()
+    assert plan.joules[plan.steps == 0].sum() == 0
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: Wireless(bandwidth_mhz=-1.0), "network.bandwidth_mhz must be positive"),
+        (lambda: Fleet(cpu_ghz=0.0), "network.fleet.cpu_ghz must be positive"),
+        (lambda: Fleet(cpu_ghz=(2.0, 1.0)), "low first"),
+        (lambda: Fleet(cpu_ghz=(1.0, 2.0, 3.0)), "a number or two"),
+        (lambda: Fleet(budget_joules=-1.0), "budget_joules must be zero or positive"),
+        (lambda: Umi(radius_m=5.0), "radius_m must be above nearest_m"),
+        (lambda: Umi(client_height_m=0.5), "client_height_m must be above"),
+        (lambda: Wireless(allocation="exact"), "deadline_seconds must be positive"),
+        (lambda: Wireless(allocation="exact", deadline_seconds=1.0), "fading must be 'none' or"),
+        (lambda: Wireless(epsilon=2.0), "network.epsilon"),
+        (lambda: Flops(per_parameter=-1.0), "per_parameter"),
+        (lambda: Cycles(bits_per_example=-1.0), "bits_per_example"),
+    ],
+)
+def test_impossible_parameters(build, message):
+    with pytest.raises(ConfigError, match=message):
+        build()
