@@ -21,7 +21,15 @@ from fedtide.algorithms.fednova import FedNova
 from fedtide.algorithms.fedprox import FedProx
 from fedtide.algorithms.fedvarp import FedVarp
 from fedtide.algorithms.mifa import Mifa
+from fedtide.algorithms.modified import (
+    ModifiedAfaCD,
+    ModifiedFedAvg,
+    ModifiedFedDisco,
+    ModifiedFedNova,
+    ModifiedFedProx,
+)
 from fedtide.algorithms.moon import Moon
+from fedtide.algorithms.osafl import Osafl
 from fedtide.algorithms.scaffold import Scaffold
 from fedtide.data.batches import Batching
 
@@ -61,5 +69,11 @@ TABLE = {
     "fedagg": Row(FedAgg(alpha=0.9, cap=0.1)),
     "fedbabu": Row(FedBABU()),
     "fedgh": Row(FedGH(head_lr=0.3, head_steps=2)),
+    "osafl": Row(Osafl(server_lr=4.0, chi=1.5)),
+    "m-fedavg": Row(ModifiedFedAvg()),
+    "m-fedprox": Row(ModifiedFedProx(mu=0.9)),
+    "m-fednova": Row(ModifiedFedNova(slowdown=0.7)),
+    "m-afa-cd": Row(ModifiedAfaCD(server_lr=0.3)),
+    "m-feddisco": Row(ModifiedFedDisco(a=0.4, b=0.1)),
     "continuous": Row(Continuous(of=Scaffold(), weight=0.9), Continuous(weight=0)),
 }

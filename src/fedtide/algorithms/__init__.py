@@ -17,7 +17,15 @@ from fedtide.algorithms.fednova import FedNova
 from fedtide.algorithms.fedprox import FedProx
 from fedtide.algorithms.fedvarp import FedVarp
 from fedtide.algorithms.mifa import Mifa
+from fedtide.algorithms.modified import (
+    ModifiedAfaCD,
+    ModifiedFedAvg,
+    ModifiedFedDisco,
+    ModifiedFedNova,
+    ModifiedFedProx,
+)
 from fedtide.algorithms.moon import Moon
+from fedtide.algorithms.osafl import Osafl
 from fedtide.algorithms.scaffold import Scaffold
 
 ALGORITHMS: dict[str, type[Algorithm[Any, Any, Any, Any]]] = {
@@ -37,5 +45,11 @@ ALGORITHMS: dict[str, type[Algorithm[Any, Any, Any, Any]]] = {
     "fedagg": FedAgg,
     "fedbabu": FedBABU,
     "fedgh": FedGH,
+    "osafl": Osafl,
+    "m-fedavg": ModifiedFedAvg,
+    "m-fedprox": ModifiedFedProx,
+    "m-fednova": ModifiedFedNova,
+    "m-afa-cd": ModifiedAfaCD,
+    "m-feddisco": ModifiedFedDisco,
     "continuous": Continuous,
 }
