@@ -76,10 +76,11 @@ def check(study: StudyFile, changes: Changes = [], seeds: Seeds = []) -> None:  
     )
     for cell in plan.cells:
         console.print(f"  {cell.label}", markup=False, highlight=False)
-    for name in dict.fromkeys(cell.experiment.data.name for cell in plan.cells):
-        here = isinstance(name, str) and (place(name) is not None or not DATASETS[name].files)
+    for name, here in {
+        c.experiment.data.title: c.experiment.data.is_here for c in plan.cells
+    }.items():
         console.print(
-            f"Data: {name} {'is here' if here else 'is not here: see fedtide data ' + str(name)}"
+            f"Data: {name} {'is here' if here else f'is not here: see fedtide data {name}'}"
         )
 
 

@@ -24,7 +24,8 @@ from fedtide.algorithms.readings import READINGS, Reading
 from fedtide.algorithms.server import SERVER_RULES, ServerRule
 from fedtide.core.errors import ConfigError, choices
 from fedtide.data.partition import PARTITIONS, Partition
-from fedtide.data.source import Data
+from fedtide.data.source import SOURCES, Source
+from fedtide.data.stores import STORES, Stores
 from fedtide.engines.choose import EngineChoice
 from fedtide.engines.rules import RULES, Rule
 from fedtide.engines.schedules import SCHEDULES, Schedule
@@ -54,7 +55,9 @@ KINDS: dict[type, Mapping[str, type]] = {
     Algorithm: ALGORITHMS,
     ServerRule: SERVER_RULES,
     Reading: READINGS,
+    Source: SOURCES,
     Partition: PARTITIONS,
+    Stores: STORES,
     Population: POPULATIONS,
     Participation: PARTICIPATION,
     Network: NETWORKS,
@@ -71,6 +74,7 @@ KINDS: dict[type, Mapping[str, type]] = {
 ROOMS: dict[str, type] = {
     "algorithms": Algorithm,
     "channels": Channel,
+    "data": Source,
     "models": ModelSpec,
     "networks": Network,
     "optimisers": Rule,
@@ -80,9 +84,11 @@ ROOMS: dict[str, type] = {
     "schedules": Schedule,
     "server-rules": ServerRule,
     "starts": Start,
+    "stores": Stores,
     "triggers": Trigger,
 }
-SECTIONS = (Data, Train, EngineChoice, Evaluation, Fleet)
+USUAL: dict[type, str] = {Source: "dataset"}  # the kind of a section that does not say
+SECTIONS = (Train, EngineChoice, Evaluation, Fleet)
 STUDY_KEYS = ("question", "transition_rounds", "compare", "case", "published")
 WORDS: dict[type, str] = {
     bool: "true or false",
@@ -216,7 +222,7 @@ def _plain(hint: type, raw: Any, where: str) -> Any:
 def _of_kind(base: type, raw: Any, where: str) -> Any:
     """An object from `"kind"` or `{ kind = "kind", ... }`; `file.py:Class` is a kind of the user's own."""
     table = {"kind": raw} if isinstance(raw, str) else convert(dict, raw, where)
-    kind, known = table.get("kind"), kinds(base)
+    kind, known = table.get("kind", USUAL.get(base)), kinds(base)
     if isinstance(kind, str) and ":" in kind:
         return build(own(base, kind, where), table, where)
     if not isinstance(kind, str) or kind not in known:

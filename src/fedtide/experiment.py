@@ -10,7 +10,7 @@ from fedtide.algorithms.fedavg import FedAvg
 from fedtide.core.errors import require
 from fedtide.core.task import Layout
 from fedtide.core.types import Model, Round, Session
-from fedtide.data.source import Data
+from fedtide.data.source import Data, Source
 from fedtide.engines.choose import EngineChoice
 from fedtide.engines.client import AnyAlgorithm
 from fedtide.engines.house import House
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 class Experiment:
     """Everything that defines a run; its fields are the sections of a study file."""
 
-    data: Data = field(default_factory=Data)
+    data: Source = field(default_factory=Data)
     population: Population = field(default_factory=Fixed)
     participation: Participation = field(default_factory=Full)
     network: Network = field(default_factory=IdealNetwork)

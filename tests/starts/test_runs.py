@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-import fedtide.engines.house as house
+import fedtide.data.source as source
 from fedtide import Data, Experiment, Train, run
 from fedtide.algorithms.continuous import Continuous
 from fedtide.algorithms.moon import Moon
@@ -168,7 +168,7 @@ def test_a_client_that_returns_with_other_labels(monkeypatch):
         part = Static.of_owners(owners, 4)
         return Swapping(part.order, part.offsets)
 
-    monkeypatch.setattr(house, "distribute", distribute)
+    monkeypatch.setattr(source, "distribute", distribute)
     turns = replace(TURNS, sessions=((0, 1), (2, 3), (2, 3), (0, 1)))
     history = run(replace(SMALL, population=turns))
     # session 1: 2 and 3 with labels 5-9; session 2: 2 and 3 with 0-4; session 3: 0 and 1 with 5-9

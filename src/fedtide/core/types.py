@@ -166,14 +166,16 @@ class Examples:
     targets: Tensor  # [N]
     mean: tuple[float, ...] = ()  # per channel, of inputs in [0, 1]; empty: not normalised
     std: tuple[float, ...] = ()
+    rows: Tensor | None = None  # [N]: where examples share inputs, the row of each; None: its own
 
     def __len__(self) -> int:
         return len(self.targets)
 
     def take(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs and targets at `index`, of any shape."""
+        places = index if self.rows is None else self.rows[index]
         # index_select copies whole rows; indexing with [index] goes number by number.
-        rows = self.inputs.index_select(0, index.reshape(-1))
+        rows = self.inputs.index_select(0, places.reshape(-1))
         return self.ready(rows.view(*index.shape, *self.inputs.shape[1:])), self.targets[index]
 
     def ready(self, inputs: Tensor) -> Tensor:
@@ -190,7 +192,10 @@ class Examples:
         return inputs
 
     def to(self, device: torch.device) -> Examples:
-        return Examples(self.inputs.to(device), self.targets.to(device), self.mean, self.std)
+        rows = None if self.rows is None else self.rows.to(device)
+        return replace(
+            self, inputs=self.inputs.to(device), targets=self.targets.to(device), rows=rows
+        )
 
 
 @dataclass(frozen=True, eq=False)

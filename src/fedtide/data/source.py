@@ -1,28 +1,63 @@
-"""The [data] section of a study: which dataset, scaled how, split how."""
+"""The [data] section of a study: what there is, and what clients hold of it."""
 
 import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
 
 from fedtide.core.errors import ConfigError, choices
-from fedtide.core.types import Dataset
-from fedtide.data.datasets import DATASETS, load, normalised
+from fedtide.core.types import Dataset, Group
+from fedtide.data.datasets import DATASETS, load, normalised, place
+from fedtide.data.holdings import Holdings, distribute
 from fedtide.data.partition import Iid, Partition
+from fedtide.data.stores import Keep, Stores
+
+Groups = Callable[[int], Sequence[Group]]  # the clients that ever exist, from the number of labels
 
 
 @dataclass(frozen=True, kw_only=True)
-class Data:
-    """`name` is a known dataset or, from Python, a `Dataset` of your own."""
+class Source(ABC):
+    """Where examples come from."""
+
+    @property
+    @abstractmethod
+    def title(self) -> str:
+        """What it is called."""
+
+    @property
+    @abstractmethod
+    def is_here(self) -> bool:
+        """Can it be used without fetching anything?"""
+
+    @abstractmethod
+    def deal(self, groups: Groups, rounds: int, seed: int) -> tuple[Dataset, Holdings]:
+        """The examples, and what each client holds in each of so many rounds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data(Source):
+    """A dataset, split over the clients; `name` is a known one or, from Python, a `Dataset` of your own."""
 
     name: str | Dataset = "digits"
     partition: Partition = field(default_factory=Iid)
     normalise: Literal["unit", "standard", "centred"] = "unit"
+    stores: Stores = field(default_factory=Keep)
 
     def __post_init__(self) -> None:
         if isinstance(self.name, str) and self.name not in DATASETS:
             known = choices(self.name, DATASETS)
             raise ConfigError(f"data.name: {self.name!r} is not a known dataset. {known}")
+
+    @property
+    def title(self) -> str:
+        return self.name if isinstance(self.name, str) else self.name.name
+
+    @property
+    def is_here(self) -> bool:
+        name = self.name
+        return not isinstance(name, str) or place(name) is not None or not DATASETS[name].files
 
     def load(self) -> Dataset:
         """The dataset, whole in memory."""
@@ -31,8 +66,20 @@ class Data:
             dataset = _loaded(dataset, os.environ.get("FEDTIDE_DATA", ""))
         return dataset if self.normalise == "unit" else normalised(dataset, self.normalise)
 
+    def deal(self, groups: Groups, rounds: int, seed: int) -> tuple[Dataset, Holdings]:
+        dataset = self.load()
+        return dataset, self.split(dataset, groups(dataset.classes), seed)
+
+    def split(self, dataset: Dataset, groups: Sequence[Group], seed: int) -> Holdings:
+        """What each client holds."""
+        given = distribute(dataset, self.partition, groups, seed)
+        return self.stores.holdings(given, dataset.train.targets.numpy(), seed)
+
 
 @lru_cache(maxsize=2)
 def _loaded(name: str, place: str) -> Dataset:
     """The runs of a study share their dataset; `place` is where FEDTIDE_DATA pointed."""
     return load(name)
+
+
+SOURCES: dict[str, type[Source]] = {"dataset": Data}

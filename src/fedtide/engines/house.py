@@ -31,8 +31,7 @@ from fedtide.core.types import (
     Work,
 )
 from fedtide.data.batches import ClientData
-from fedtide.data.holdings import distribute
-from fedtide.data.source import Data
+from fedtide.data.source import Source
 from fedtide.engines.base import Engine, Result
 from fedtide.engines.choose import EngineChoice
 from fedtide.engines.client import AnyAlgorithm
@@ -54,12 +53,11 @@ class House:
 
     @classmethod
     def furnish(
-        cls, data: Data, population: Population, train: Train, choice: EngineChoice, seed: int
+        cls, data: Source, population: Population, train: Train, choice: EngineChoice, seed: int
     ) -> House:
         """Load the data, split it over the clients, build the model and choose the engine."""
         device = choice.place()
-        dataset = data.load()
-        holdings = distribute(dataset, data.partition, population.groups(dataset.classes), seed)
+        dataset, holdings = data.deal(population.groups, population.length, seed)
         dataset = dataset.to(device)
         task = train.task(dataset, seed, device)
         clients = ClientData(dataset.train, holdings, train, seed)
@@ -109,7 +107,7 @@ class House:
         """A session begins: note who exists, and which labels its model is tested on."""
         self.population = len(session.clients)
         holdings, dataset = self.engine.data.holdings, self.dataset
-        held = torch.from_numpy(holdings.held(session.first, session.clients))
+        held = torch.from_numpy(holdings.ever(session.first, session.clients))
         present = torch.zeros(dataset.classes, dtype=torch.bool)
         present[dataset.train.targets[held.to(dataset.train.targets.device)].cpu()] = True
         self.test = present.to(dataset.test.targets.device)[dataset.test.targets].nonzero()[:, 0]

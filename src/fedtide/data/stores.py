@@ -1,0 +1,79 @@
+"""How the clients' data change: the settings behind `Holdings`."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedtide.core.errors import require
+from fedtide.core.rng import stream, uniforms
+from fedtide.data.holdings import Fifo, Holdings, Pace, Static
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stores(ABC):
+    """What becomes, round by round, of the examples that clients were given."""
+
+    @abstractmethod
+    def holdings(self, given: Static, targets: NDArray[np.int64], seed: int) -> Holdings:
+        """What clients hold, where `given` says who owns which example."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Keep(Stores):
+    """Every client keeps what it was given."""
+
+    def holdings(self, given: Static, targets: NDArray[np.int64], seed: int) -> Holdings:
+        return given
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arriving(Stores):
+    """Examples arrive between rounds, first in, first out (OSAFL, section II-A).
+
+    A client stores D_u examples, drawn from `capacity`; p_u is drawn from `chance`. Between two rounds it has
+    E_u = ceil(slots p_u) chances of a new example, each with probability p_u. At the start its store is full
+    to `initial`. What was given arrives in random order; with `drift` label after label, each client in an
+    order of its own: 0 is no drift, 1 ends one label before the next begins. A stream may end.
+    """
+
+    capacity: tuple[int, ...] = (320, 640)
+    slots: int = 32
+    chance: tuple[float, ...] = (0.3, 0.8)
+    initial: float = 1.0
+    drift: float = 0.0
+
+    def __post_init__(self) -> None:
+        where = "data.stores"
+        for name, least, most in (("capacity", 1, np.inf), ("chance", 0, 1)):
+            pair = getattr(self, name)
+            fits = len(pair) == 2 and least <= pair[0] <= pair[1] <= most
+            top = "" if most == np.inf else f" and at most {most}"
+            must = f"[lowest, highest], at least {least}{top}"
+            require(fits, f"{where}.{name}", must, list(pair))
+        require(self.slots >= 0, f"{where}.slots", "zero or positive", self.slots)
+        require(0 <= self.initial <= 1, f"{where}.initial", "a share in [0, 1]", self.initial)
+        require(0 <= self.drift <= 1, f"{where}.drift", "in [0, 1]", self.drift)
+
+    def pace(self, clients: int, seed: int) -> Pace:
+        """How each client's store fills."""
+        draws = uniforms(seed, "store", ids=np.arange(clients), count=2)
+        low, high = self.capacity
+        capacity = low + (draws[:, 0] * (high - low + 1)).astype(np.int64)
+        chance = self.chance[0] + draws[:, 1] * (self.chance[1] - self.chance[0])
+        slots = np.ceil(self.slots * chance).astype(np.int64)
+        return Pace(capacity, np.floor(self.initial * capacity).astype(np.int64), slots, chance)
+
+    def holdings(self, given: Static, targets: NDArray[np.int64], seed: int) -> Holdings:
+        owners = np.repeat(np.arange(given.clients), np.diff(given.offsets))
+        luck = stream(seed, "arrival order").random(len(owners))
+        labels = targets[given.order]
+        turns = uniforms(seed, "drift", ids=np.arange(given.clients), count=int(labels.max()) + 1)
+        turn = turns.argsort(1).argsort(1) / turns.shape[1]  # when each label's turn comes
+        moment = (1 - self.drift) * luck + self.drift * turn[owners, labels]
+        order = given.order[np.lexsort((luck, moment, owners))]
+        return Fifo(Static(order, given.offsets), self.pace(given.clients, seed), seed)
+
+
+STORES: dict[str, type[Stores]] = {"static": Keep, "fifo": Arriving}
