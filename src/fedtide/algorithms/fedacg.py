@@ -40,6 +40,8 @@ class Upload(NamedTuple):
 class FedACG(Algorithm[Server, Down, Nothing, Upload]):
     """The server's momentum looks ahead; clients start there and stay near."""
 
+    stacks = True
+
     lambda_: float = 0.85
     beta: float = 0.002
 

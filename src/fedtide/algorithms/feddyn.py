@@ -45,6 +45,7 @@ class FedDyn(Algorithm[Server, Down, Memory, Upload]):
     """A dynamic linear term makes the clients' optima meet at the global one."""
 
     mirrors = True
+    stacks = True
 
     alpha: float = 0.01
 

@@ -14,6 +14,8 @@ from fedtide.core.types import Nothing, Vector
 class FedProx(Averaging[Nothing]):
     """Clients are pulled back towards the global model."""
 
+    stacks = True
+
     mu: float = 0.01
 
     def __post_init__(self) -> None:

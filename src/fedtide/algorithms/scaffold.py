@@ -42,6 +42,7 @@ class Scaffold(Algorithm[Server, Server, Memory, Upload]):
     """Control variates correct the drift of every local step."""
 
     mirrors = True
+    stacks = True
 
     server_lr: float = 1.0  # eta_g
 

@@ -160,7 +160,7 @@ class Round(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Inputs and targets; images stay uint8 until taken, then become floats in [0, 1], normalised."""
+    """Inputs and targets; uint8 images become floats in [0, 1], normalised, when taken or `prepared`."""
 
     inputs: Tensor  # [N, ...]: uint8 images, float features or tokens of any other integer type
     targets: Tensor  # [N]
@@ -188,7 +188,7 @@ class Examples:
             shape = (len(self.mean),) + (1,) * (self.inputs.dim() - 2)
             mean = torch.tensor(self.mean, device=inputs.device).view(shape)
             std = torch.tensor(self.std, device=inputs.device).view(shape)
-            inputs = (inputs - mean) / std
+            inputs = (inputs - mean).div_(std)
         return inputs
 
     def to(self, device: torch.device) -> Examples:
@@ -196,6 +196,12 @@ class Examples:
         return replace(
             self, inputs=self.inputs.to(device), targets=self.targets.to(device), rows=rows
         )
+
+    def prepared(self, most_bytes: int) -> Examples:
+        """These examples ready for a model, once for all, unless that takes too much memory."""
+        large = self.inputs.numel() * torch.get_default_dtype().itemsize > most_bytes
+        tokens = not (self.inputs.dtype == torch.uint8 or self.inputs.is_floating_point())
+        return self if large or tokens else Examples(self.ready(self.inputs), self.targets)
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,3 +224,8 @@ class Dataset:
 
     def to(self, device: torch.device) -> Dataset:
         return replace(self, train=self.train.to(device), test=self.test.to(device))
+
+    def prepared(self, most_bytes: int) -> Dataset:
+        """With examples that are ready for a model, as far as they fit into this much memory each."""
+        train, test = (part.prepared(most_bytes) for part in (self.train, self.test))
+        return replace(self, train=train, test=test)

@@ -121,7 +121,7 @@ class Engine(ABC):
         def block(part: Tensor) -> tuple[float, float]:
             inputs, targets = examples.take(part)
             with torch.no_grad():
-                logits = self.task.view(model.x, model.buffers, inputs).logits
+                logits = self.task.view(model.x, model.buffers, self.task.arranged(inputs)).logits
             right = (logits.argmax(-1) == targets).sum()
             return float(right), float(self.task.loss(logits, targets).sum())
 

@@ -124,17 +124,16 @@ def chain_step(lesson: Lesson, state: State, batch: Batch, mine: Any, k: int) ->
     assert lesson.task.chain is not None
     gradient, seen = gradients(lesson.task.chain, state.y, batch)
     one = partial(follow, lesson)
-    move = one if is_elementwise(lesson) else vmap(one, in_dims=(0, 0, 0, 0, None))
+    move = one if stacks(lesson) else vmap(one, in_dims=(0, 0, 0, 0, None))
     y, rule = move(gradient, state.y, state.rule, mine, k)
     return State(y, rule, state.buffers, state.tally + seen)
 
 
-def is_elementwise(lesson: Lesson) -> bool:
-    """Does the move treat every number by itself, so that stacked vectors need no vmap?"""
-    plain = (
-        getattr(type(lesson.algorithm), n) is getattr(Algorithm, n) for n in ("direction", "rate")
-    )
-    return lesson.rule.is_elementwise and all(plain)
+def stacks(lesson: Lesson) -> bool:
+    """Does the move take many clients at once as it is, so that it needs no vmap?"""
+    kind = type(lesson.algorithm)
+    author = next(each for each in kind.__mro__ if "direction" in vars(each))
+    return kind.rate is Algorithm.rate and lesson.rule.stacks and vars(author).get("stacks", False)
 
 
 def conclude(lesson: Lesson, state: State, mine: Any, walk: Walk) -> Report:

@@ -32,6 +32,7 @@ from fedtide.core.types import (
 )
 from fedtide.data.batches import ClientData
 from fedtide.data.source import Source
+from fedtide.engines.allocator import keep_freed_memory
 from fedtide.engines.base import Engine, Result
 from fedtide.engines.choose import EngineChoice
 from fedtide.engines.client import AnyAlgorithm
@@ -39,6 +40,7 @@ from fedtide.engines.train import Train
 from fedtide.population.sessions import Population
 
 NONE: Mapping[str, Any] = MappingProxyType({})
+PREPARED_BYTES = 1 << 30  # larger sets of images are converted batch by batch
 
 
 @dataclass(eq=False)
@@ -58,7 +60,7 @@ class House:
         """Load the data, split it over the clients, build the model and choose the engine."""
         device = choice.place()
         dataset, holdings = data.deal(population.groups, population.length, seed)
-        dataset = dataset.to(device)
+        dataset = dataset.to(device).prepared(PREPARED_BYTES)
         task = train.task(dataset, seed, device)
         clients = ClientData(dataset.train, holdings, train, seed)
         return cls(dataset, choice.build(task, clients, train.buffers), train)
@@ -67,6 +69,7 @@ class House:
         # One thread per operator: engines use threads across clients, which leaves every bit in place.
         self._threads = torch.get_num_threads()
         torch.set_num_threads(1)
+        keep_freed_memory()
         return self
 
     def __exit__(self, *problem: object) -> None:

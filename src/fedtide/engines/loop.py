@@ -2,8 +2,12 @@
 
 from contextlib import nullcontext
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fedtide.core.rng import torch_seed
 from fedtide.core.trees import rows, stack
+from fedtide.core.types import Batch
 from fedtide.engines.base import Errand, InProcess, seeded
 from fedtide.engines.client import Lesson, Report, Whole, client_round
 
@@ -15,11 +19,11 @@ class Loop(InProcess):
         def one(u: int) -> Report:
             steps = int(errand.walk.steps[u])
             places, mask = errand.picks.places[u], errand.picks.mask[u]
-            batches = (self.batch(places[k, m], m[m]) for k, m in enumerate(mask[:steps]))
+            batches = (self._batch(places[k, m], m[m]) for k, m in enumerate(mask[:steps]))
             whole = None
             if errand.ground:
                 ground, held, stride = (field[u] for field in errand.ground)
-                whole = Whole(self.batch(ground[held], held[held]), int(stride))
+                whole = Whole(self._batch(ground[held], held[held]), int(stride))
             address = ("dropout", *errand.address, int(errand.ids[u]))
             seed = torch_seed(self.data.seed, *address)
             with seeded(seed) if self.traits.is_random else nullcontext():
@@ -31,3 +35,7 @@ class Loop(InProcess):
         reports = [one(u) for u in clients] if self.traits.is_random else self.across(one, clients)
         report: Report = stack(reports)
         return report
+
+    def _batch(self, index: NDArray[np.int64], mask: NDArray[np.bool_]) -> Batch:
+        batch = self.batch(index, mask)
+        return batch._replace(inputs=self.task.arranged(batch.inputs))

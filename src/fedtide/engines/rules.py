@@ -1,4 +1,7 @@
-"""Local optimisers as pure steps: the same arithmetic as torch.optim, on one flat vector."""
+"""Local optimisers as pure steps: the same arithmetic as torch.optim, on one flat vector or a stack of them.
+
+Every operation here passes over whole models, so each is one of torch's that does two things in one pass.
+"""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -22,7 +25,7 @@ class Moments(NamedTuple):
 
     m: Vector
     v: Vector
-    made: Tensor  # steps so far
+    made: Tensor  # [1]: steps so far
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +41,8 @@ class Rule(ABC):
         require(self.clip >= 0, "train.optimiser.clip", "zero or positive", self.clip)
 
     @property
-    def is_elementwise(self) -> bool:
-        """Does a step treat every number of a vector by itself?"""
+    def stacks(self) -> bool:
+        """Does `step` take many clients at once, [U, dim], as well as one?"""
         return False
 
     def start(self, y: Vector) -> Any:
@@ -59,8 +62,9 @@ class Rule(ABC):
     def bounded(self, y: Vector, direction: Vector) -> Vector:
         """The direction after clipping, with weight decay added."""
         if self.clip:
-            direction = direction * (self.clip / (direction.norm() + 1e-6)).clamp(max=1)
-        return direction + self.decay * y if self.decay else direction
+            norm = direction.norm(dim=-1, keepdim=True)
+            direction = direction * (self.clip / (norm + 1e-6)).clamp(max=1)
+        return torch.add(direction, y, alpha=self.decay) if self.decay else direction
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,8 +78,8 @@ class Sgd(Rule):
         require(0 <= self.momentum < 1, "train.optimiser.momentum", "in [0, 1)", self.momentum)
 
     @property
-    def is_elementwise(self) -> bool:
-        return not self.clip
+    def stacks(self) -> bool:
+        return True
 
     def start(self, y: Vector) -> Velocity | Nothing:
         return Velocity(torch.zeros_like(y)) if self.momentum else Nothing()
@@ -85,9 +89,11 @@ class Sgd(Rule):
     ) -> tuple[Vector, Any]:
         direction = self.bounded(y, direction)
         if self.momentum:
-            direction = self.momentum * state.v + direction
+            direction = torch.add(direction, state.v, alpha=self.momentum)
             state = Velocity(direction)
-        return y - lr * direction, state
+        if isinstance(lr, Tensor):
+            return torch.addcmul(y, direction, lr, value=-1), state
+        return torch.add(y, direction, alpha=-lr), state
 
     def weight(self, steps: Tensor) -> Tensor:
         rho = self.momentum  # the sum over j = 1..K of (1 - rho^j) / (1 - rho)
@@ -108,19 +114,24 @@ class Adam(Rule):
         require(0 <= self.beta2 < 1, "train.optimiser.beta2", "in [0, 1)", self.beta2)
         require(self.epsilon > 0, "train.optimiser.epsilon", "positive", self.epsilon)
 
+    @property
+    def stacks(self) -> bool:
+        return True
+
     def start(self, y: Vector) -> Moments:
-        return Moments(torch.zeros_like(y), torch.zeros_like(y), y.new_zeros(()))
+        return Moments(torch.zeros_like(y), torch.zeros_like(y), y.new_zeros(1))
 
     def step(
         self, y: Vector, direction: Vector, state: Any, lr: float | Tensor
     ) -> tuple[Vector, Any]:
         direction = self.bounded(y, direction)
         made = state.made + 1
-        m = self.beta1 * state.m + (1 - self.beta1) * direction
-        v = self.beta2 * state.v + (1 - self.beta2) * direction.square()
+        m = torch.lerp(state.m, direction, 1 - self.beta1)
+        v = torch.addcmul(self.beta2 * state.v, direction, direction, value=1 - self.beta2)
         size = lr / (1 - self.beta1**made)
-        spread = (v / (1 - self.beta2**made)).sqrt() + self.epsilon
-        return y - size * m / spread, Moments(m, v, made)
+        root = (1 - self.beta2**made).sqrt()  # the bias of v, under the root
+        spread = torch.addcmul(self.epsilon / size, v.sqrt(), 1 / (root * size))
+        return torch.addcdiv(y, m, spread, value=-1), Moments(m, v, made)
 
 
 RULES: dict[str, type[Rule]] = {"sgd": Sgd, "adam": Adam}

@@ -54,20 +54,25 @@ class Vectorised(InProcess):
         row, walk = rows(errand.rows, part), rows(errand.walk, part)
         index, mask = (field[part.cpu().numpy()] for field in errand.picks)
         counts = walk.steps.cpu().numpy()
-        state = _stacked(lesson, row, len(part))
+        state, done = _stacked(lesson, row, len(part)), []
         step = self._step(lesson)
         mine, survey = row.mine, partial(self._survey, lesson, _part(errand.ground, part))
         for k in range(int(counts[0])):
             active = int(np.count_nonzero(counts > k))  # those not yet finished
+            if active < len(state.y):
+                done.append(rows(state, slice(active, None)))
+                state = rows(state, slice(active))
             mine = survey(state, mine, np.full(active, k), False)
+            now = rows(mine, slice(active))
             for who, width in self._together(mask[:active, k]):
                 batch = self.batch(index[who, k, :width], mask[who, k, :width])
-                if len(who) == len(part):
-                    state = step(state, batch, mine, k)
+                if isinstance(who, slice):
+                    state = step(state, batch, now, k)
                 else:
                     some = torch.from_numpy(who).to(state.y.device)
-                    now = step(rows(state, some), batch, rows(mine, some), k)
-                    tree_map(lambda all_, new, at=some: all_.index_copy_(0, at, new), state, now)
+                    new = step(rows(state, some), batch, rows(now, some), k)
+                    state = tree_map(lambda old, n, at=some: old.index_copy(0, at, n), state, new)
+        state = joined([state, *reversed(done)])
         mine = survey(state, mine, counts.astype(np.int64), True)
         return vmap(partial(conclude, lesson))(state, mine, walk)
 
@@ -83,15 +88,15 @@ class Vectorised(InProcess):
             randomness="different",
         )
 
-    def _together(self, mask: NDArray[np.bool_]) -> list[tuple[NDArray[np.int64], int]]:
+    def _together(self, mask: NDArray[np.bool_]) -> list[tuple[slice | NDArray[np.int64], int]]:
         """Clients whose batches [U, B] may be stacked, and the width of the stack.
 
         Rows that only fill the shape are harmless, unless the model mixes the examples of a batch as
         BatchNorm does; then only batches of one size go together.
         """
         sizes = mask.sum(1)
-        if not self.traits.mixes:
-            return [(np.arange(len(sizes)), int(sizes.max()))]
+        if not self.traits.mixes or (sizes == sizes[0]).all():
+            return [(slice(len(sizes)), int(sizes.max()))]
         return [(np.flatnonzero(sizes == size), int(size)) for size in np.unique(sizes)]
 
     def _survey(
@@ -117,7 +122,7 @@ class Vectorised(InProcess):
         )
         look = vmap(partial(surveyed, by_transform, lesson, over))
         new = look(rows(state, index), batch, rows(mine, index), epoch)
-        if len(who) == len(state.y):
+        if len(who) == len(ground.stride):
             return (
                 new  # as in the first survey, which may put something else in the place of `mine`
             )

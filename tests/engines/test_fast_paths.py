@@ -1,0 +1,146 @@
+"""Every fast path computes what the loop engine computes, and nothing is taken for one that is not."""
+
+from contextlib import closing
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedtide.algorithms import ALGORITHMS
+from fedtide.algorithms.base import Context
+from fedtide.algorithms.fedprox import FedProx
+from fedtide.core.task import Task
+from fedtide.core.trees import leaves
+from fedtide.core.types import Examples, Model
+from fedtide.data.batches import Batching, ClientData
+from fedtide.data.holdings import Static
+from fedtide.engines.choose import EngineChoice
+from fedtide.engines.client import Lesson, stacks
+from fedtide.engines.rules import Adam, Sgd
+
+SIZES = (9, 4, 17, 12)
+RULES = {
+    "sgd": Sgd(),
+    "momentum": Sgd(momentum=0.9, decay=0.01, clip=0.5),
+    "adam": Adam(decay=0.01, clip=0.5),
+}
+
+
+def images(channels=1):
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(256, size=(sum(SIZES), channels, 8, 8), dtype=np.uint8)
+    labels = torch.from_numpy(rng.integers(3, size=sum(SIZES)))
+    return Examples(torch.from_numpy(pixels), labels, (0.4,) * channels, (0.3,) * channels)
+
+
+def engine(kind, module, examples, **more):
+    owners = np.repeat(np.arange(len(SIZES)), SIZES)
+    holdings = Static.of_owners(owners, len(SIZES))
+    data = ClientData(examples, holdings, Batching(batch_size=4, epochs=2), 3)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        task = Task(module())
+    return EngineChoice(kind=kind, device="cpu", **{"workers": 1} | more).build(
+        task, data, "average"
+    )
+
+
+def trained(runner, algorithm, rule, rounds=3):
+    """Everything that clients send in a few rounds, one after the other."""
+    x, buffers = runner.task.initial
+    server = algorithm.init(x, Context(runner.task.layout, len(SIZES)))
+    sent = []
+    with closing(runner):
+        for t in range(rounds):
+            ids = np.array([0, 2, 3] if t else [0, 1, 2])
+            down = algorithm.broadcast(server)
+            result = runner.run(
+                algorithm, rule, 0.05, down, buffers, ids, runner.data.steps(t, ids), t
+            )
+            sent += [*leaves(result.up), *result.training]
+    return sent
+
+
+def mlp():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 9), nn.ReLU(), nn.Linear(9, 3))
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("kind", ["fedavg", "fedprox", "scaffold", "fedacg", "feddyn", "moon"])
+def test_the_closed_form_computes_what_the_loop_computes(kind, rule):
+    algorithm = ALGORITHMS[kind]()
+    runs = [
+        trained(engine(e, mlp, images()), algorithm, RULES[rule]) for e in ("loop", "vectorised")
+    ]
+    for mine, theirs in zip(*runs, strict=True):
+        torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("kind", ["loop", "vectorised"])
+def test_results_do_not_depend_on_the_number_of_threads(kind, workers):
+    alone = trained(engine(kind, mlp, images(), chunk=1), ALGORITHMS["scaffold"](), Sgd())
+    together = trained(
+        engine(kind, mlp, images(), chunk=1, workers=workers), ALGORITHMS["scaffold"](), Sgd()
+    )
+    assert all(torch.equal(a, b) for a, b in zip(alone, together, strict=True))
+
+
+def test_prepared_examples_are_those_that_are_taken_one_by_one():
+    raw = images(channels=3)
+    ready = raw.prepared(1 << 20)
+    index = torch.tensor([[3, 1], [0, 8]])
+    assert ready.inputs.dtype == torch.float32
+    assert not ready.mean
+    for a, b in zip(raw.take(index), ready.take(index), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_examples_that_do_not_fit_stay_as_they_are():
+    raw = images()
+    assert raw.prepared(raw.inputs.numel()) is raw
+
+
+def test_tokens_are_not_prepared():
+    tokens = Examples(torch.zeros(4, 6, dtype=torch.int16), torch.zeros(4, dtype=torch.long))
+    assert tokens.prepared(1 << 20) is tokens
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_channels_last_changes_the_order_in_memory_and_nothing_else(channels):
+    def cnn():
+        return nn.Sequential(
+            nn.Conv2d(channels, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 3)
+        )
+
+    examples = images(channels=channels)
+    runner = engine("loop", cnn, examples)
+    inputs, _ = examples.take(torch.arange(5))
+    arranged = runner.task.arranged(inputs)
+    assert torch.equal(arranged, inputs)
+    assert arranged.stride() == (64 * channels, 1, 8 * channels, channels)
+    fast = trained(runner, ALGORITHMS["fedavg"](), Sgd())
+    plain = engine("loop", cnn, examples)
+    plain.task.arranged = lambda images: images
+    for a, b in zip(fast, trained(plain, ALGORITHMS["fedavg"](), Sgd()), strict=True):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Halved(FedProx):
+    """A direction of its own that is wrong for a stack: it does not say that it stacks."""
+
+    def direction(self, grad, y, k, down, mine):
+        return grad / len(grad)
+
+
+def test_who_overrides_a_direction_must_say_again_that_it_stacks():
+    task = Task(mlp())
+    model = Model(task.initial.x, {})
+    for algorithm, expected in ((FedProx(), True), (Halved(), False)):
+        assert stacks(Lesson(task, algorithm, Sgd(), 0.1, model, {})) is expected
+    runs = [trained(engine(e, mlp, images()), Halved(), Sgd()) for e in ("loop", "vectorised")]
+    for mine, theirs in zip(*runs, strict=True):
+        torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=1e-5)
