@@ -43,6 +43,7 @@ from fedtide.population import POPULATIONS
 from fedtide.population.participation import PARTICIPATION, Participation
 from fedtide.population.sessions import Population
 from fedtide.record.evaluation import Evaluation
+from fedtide.record.trackers import TRACKERS, Tracker
 from fedtide.starts import STARTS
 from fedtide.starts.archive import KEEPS, Keep
 from fedtide.starts.base import Start
@@ -69,6 +70,7 @@ KINDS: dict[type, Mapping[str, type]] = {
     Rule: RULES,
     Schedule: SCHEDULES,
     ModelSpec: MODELS,
+    Tracker: TRACKERS,
 }
 # What `fedtide list` calls them; installed packages add to them by the entry point `fedtide.<room>`.
 ROOMS: dict[str, type] = {
@@ -85,11 +87,12 @@ ROOMS: dict[str, type] = {
     "server-rules": ServerRule,
     "starts": Start,
     "stores": Stores,
+    "trackers": Tracker,
     "triggers": Trigger,
 }
 USUAL: dict[type, str] = {Source: "dataset"}  # the kind of a section that does not say
 SECTIONS = (Train, EngineChoice, Evaluation, Fleet)
-STUDY_KEYS = ("question", "transition_rounds", "compare", "case", "published")
+STUDY_KEYS = ("question", "transition_rounds", "compare", "case", "published", "track")
 WORDS: dict[type, str] = {
     bool: "true or false",
     int: "a whole number",
@@ -161,6 +164,7 @@ def study(name: str, table: Table, source: str = "") -> Study:
             convert(dict, row, "published")
             for row in convert(list, table.get("published", []), "published")
         ),
+        track=convert(tuple[Tracker, ...], table.get("track", []), "track"),
         source=source,
     )
 

@@ -27,6 +27,8 @@ from fedtide.record.metrics import Metric
 from fedtide.record.notebook import frame
 from fedtide.record.report import write_report
 from fedtide.record.summary import beside_first, summarised
+from fedtide.record.trackers import Tracked, Tracker
+from fedtide.record.tracking import Tracking
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -54,6 +56,7 @@ class Study:
     question: str = ""
     transition_rounds: int = 10
     published: tuple[Mapping[str, Any], ...] = ()
+    track: tuple[Tracker, ...] = ()
     source: str = ""  # the study file as it is run
 
     def __post_init__(self) -> None:
@@ -120,7 +123,13 @@ def run_study(
     workers = max(1, cores // jobs)
     tasks = [(_with_workers(run_, workers), folder.path, study.transition_rounds) for run_ in runs]
     alone = jobs == 1
-    results = [run_one(*t, watch) for t in tasks] if alone else _in_processes(tasks, jobs, watch)
+    with tracking(study, folder) as tracked:
+
+        def tell(news: Progress) -> None:
+            tracked.write((news.cell, news.seed), news.line)
+            watch(news)
+
+        results = [run_one(*t, tell) for t in tasks] if alone else _in_processes(tasks, jobs, tell)
     beside = beside_first([cell.runs for cell in folder.journals()])
     cells = [
         (
@@ -137,6 +146,23 @@ def run_study(
     write_json(folder.path / "summary.json", summary)
     write_report(folder)
     return Outcome(folder, summary)
+
+
+def tracking(study: Study, folder: StudyFolder) -> Tracking:
+    """The study's trackers, open and knowing every run."""
+    runs = {
+        (number, seed): Tracked(
+            study.name,
+            cell.label,
+            cell.settings,
+            seed,
+            cell.experiment.population.length,
+            folder.run(number, cell.label, seed),
+        )
+        for number, cell in enumerate(study.cells)
+        for seed in study.seeds
+    }
+    return Tracking(study.track, study.name, study.source, folder.path, runs)
 
 
 def preflight(study: Study) -> None:
@@ -187,7 +213,14 @@ def about(study: Study) -> dict[str, Any]:
         "question": study.question,
         "transition_rounds": study.transition_rounds,
         "seeds": list(study.seeds),
-        "cells": [{"settings": dict(c.settings), "label": c.label} for c in study.cells],
+        "cells": [
+            {
+                "settings": dict(cell.settings),
+                "label": cell.label,
+                "rounds": cell.experiment.population.length,
+            }
+            for cell in study.cells
+        ],
         "published": [dict(row) for row in study.published],
         "environment": {
             "fedtide": version("fedtide"),
