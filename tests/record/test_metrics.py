@@ -86,7 +86,7 @@ def test_costs_are_counted():
     run[0]["start"] = 0
     run[2] |= {"start": 1, "gradient_rounds": 2, "gradient_uploads": 8, "stored_floats": 30}
     run[2] |= {"steps": 6 + 16, "bytes_up": 10 + 80}
-    run[4] |= {"cohort": 0, "stored_floats": 20}
+    run[4] |= {"cohort": 0, "stored_floats": 20, "latency": 2.5, "joules": 7}
     assert costs(run) == {
         "starts": 2,
         "gradient_rounds": 2,
@@ -95,6 +95,8 @@ def test_costs_are_counted():
         "steps": 5 * 6 + 16,
         "bytes_up": 5 * 10 + 80,
         "bytes_down": 100,
+        "latency": 2.5,
+        "joules": 7,
         "stored_floats": 30,
     }
 

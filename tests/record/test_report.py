@@ -1,15 +1,15 @@
 """The report, made from study folders written by hand."""
 
-import json
 import re
 from statistics import fmean, stdev
 
 import pytest
+from made import figures, folder, html, line, run
 
 from fedtide.core.errors import OutputError
-from fedtide.record.folder import StudyFolder, labelled
+from fedtide.record.folder import StudyFolder
 from fedtide.record.report import write_report
-from fedtide.record.report.charts import ACCURACY, COHORT, charts, curve, shown, thinned
+from fedtide.record.report.charts import ACCURACY, COHORT, charts, curve, shown, thinned, varying
 from fedtide.record.report.colours import DASHES, PALETTE, look
 from fedtide.record.report.headline import headline
 from fedtide.record.report.numbers import results
@@ -17,71 +17,6 @@ from fedtide.record.report.sessions import common_spans
 from fedtide.record.report.tables import comparisons, result_table, transition_table, unfinished
 
 NASTY = "</script><script>alert(1)</script>"
-
-
-def line(t, accuracy, per_session=1000, cohort=3, population=4):
-    return {
-        "t": t,
-        "session": t // per_session,
-        "round_in_session": t % per_session,
-        "population": population,
-        "cohort": cohort,
-        "accuracy": accuracy,
-        "loss": None if accuracy is None else 1 - accuracy,
-        "train_accuracy": accuracy,
-        "train_loss": None if accuracy is None else 2 - accuracy,
-        "steps": 6,
-        "bytes_up": 1_000_000,
-        "bytes_down": 500_000,
-        "seconds": {"train": 0.25, "evaluate": 0.25},
-    }
-
-
-def run(accuracies, **more):
-    return [line(t, accuracy, **more) for t, accuracy in enumerate(accuracies)]
-
-
-def folder(path, cells, *, seeds=(1, 2), unfinished=(), **about):
-    """A study folder; `cells` are (settings, {seed: lines}), `unfinished` (cell, seed) pairs."""
-    made = StudyFolder(path)
-    labels = [labelled(settings) for settings, _ in cells]
-    study = {
-        "format": 1,
-        "study": "tides",
-        "question": "Which is best?",
-        "transition_rounds": 2,
-        "seeds": list(seeds),
-        "cells": [
-            {"settings": settings, "label": label}
-            for (settings, _), label in zip(cells, labels, strict=True)
-        ],
-        "published": [],
-        "environment": {"fedtide": "0.1.0", "machine": "a machine"},
-        **about,
-    }
-    (path / "study.json").write_text(json.dumps(study))
-    (path / "study.toml").write_text('question = "Which is best?"\n# <b>a comment</b>\n')
-    for number, (label, (_, runs)) in enumerate(zip(labels, cells, strict=True)):
-        for seed, lines in runs.items():
-            at = made.run(number, label, seed)
-            at.mkdir(parents=True)
-            text = "".join(json.dumps(entry) + "\n" for entry in lines)
-            (at / "journal.jsonl").write_text(text)
-            if (number, seed) not in unfinished:
-                (at / "run.json").write_text('{"metrics": {}, "engine": "loop: asked for"}')
-    return made
-
-
-def html(made):
-    """The page without Plotly's own code."""
-    text = write_report(made).read_text(encoding="utf-8")
-    return re.sub(r"<script>/\*\*\n\* plotly\.js.*?</script>", "", text, flags=re.DOTALL)
-
-
-def figures(page):
-    found = re.search(r'<script type="application/json" id="figures">(.*?)</script>', page, re.S)
-    assert found
-    return json.loads(found[1])
 
 
 @pytest.fixture
@@ -114,7 +49,7 @@ def test_one_file_that_opens_offline(two):
     assert path.stat().st_size < 6_000_000
     page = html(two)
     assert len(page) < 100_000  # Plotly is in it once
-    assert not re.search(r"""(src|href)\s*=|url\(|@import|https?://""", page)
+    assert not re.search(r"""<[^>]+(src|href)\s*=|url\(|@import|https?://""", page)
     assert "default-src 'none'" in page
     assert "tides</h1>" in page
     assert "Which is best?" in page
@@ -133,10 +68,11 @@ def test_numbers_equal_those_by_hand(two):
     transition = [fmean([0.5, 0.7]), fmean([0.6, 0.8])]
     accuracy = [fmean([0.4, 0.6, 0.5, 0.7, 0.8]), fmean([0.4, 0.6, 0.6, 0.8, 0.8])]
     row = result_table(results(two)).rows[0]
+    recovery = [3, 2]  # rounds until 95 % of 0.8
     assert [entry.text for entry in row.entries] == [
         f"{100 * fmean(transition):.1f} ± {100 * stdev(transition):.1f}",
+        f"{fmean(recovery):.1f} ± {stdev(recovery):.1f}",
         f"{100 * fmean(accuracy):.1f} ± {100 * stdev(accuracy):.1f}",
-        "80.0 ± 0.0",
         "6.00",
         "3.0",
     ]
@@ -148,8 +84,8 @@ def test_the_best_is_bold_and_equal_costs_are_not(two):
     table = result_table(results(two))
     assert table.columns[0].startswith("after a change of clients")
     assert [[entry.best for entry in row.entries] for row in table.rows] == [
-        [True, True, False, False, False],
-        [False, False, True, False, False],
+        [True, True, True, False, False],
+        [False, False, False, False, False],
     ]
 
 
@@ -168,12 +104,21 @@ def test_agrees_with_the_summary_a_study_writes(two):
 
 
 def test_headline_after_a_change_of_clients(two):
-    first, second = headline(results(two))
-    assert first == (
-        "After a change of clients, start = average holds 65.0\xa0% in the first 2 rounds; "
-        "the next best, previous, 25.0\xa0%."
+    assert headline(results(two)) == [
+        "After a change of clients, average recovers in 2.5 rounds, previous in 3.",
+        "average holds 65.0\xa0% in the first 2 rounds; the next best, previous, 25.0\xa0%.",
+        "At the end, average reaches 62.0\xa0%; the next best, previous, 47.0\xa0%.",
+    ]
+
+
+def test_headline_names_the_slowest_of_many(tmp_path):
+    def back_in(n):
+        return run([0.5] * 10 + [0.1] * (n - 1) + [0.8] * (11 - n), per_session=10)
+
+    cells = [({"start": f"s{n}"}, {1: back_in(n)}) for n in (1, 2, 3, 5, 8)]
+    assert headline(results(folder(tmp_path, cells, seeds=[1])))[0] == (
+        "After a change of clients, s1 recovers in 1 round, s2 in 2, s3 in 3, the slowest of 5, s8 in 8."
     )
-    assert second.startswith("At the end, start = average reaches 62.0\xa0%")
 
 
 def test_headline_says_level_within_one_standard_deviation(tmp_path):
@@ -183,7 +128,7 @@ def test_headline_says_level_within_one_standard_deviation(tmp_path):
         ({"algorithm": "c"}, {1: run([0.10]), 2: run([0.20])}),
     ]
     assert headline(results(folder(tmp_path, cells))) == [
-        "algorithm = a and b are level: 75.0\xa0% and 73.0\xa0%, closer than their spread over seeds."
+        "a and b are level: 75.0\xa0% and 73.0\xa0%, closer than their spread over seeds."
     ]
 
 
@@ -201,7 +146,7 @@ def test_without_sessions_and_with_one_seed(tmp_path):
     ]
     made = folder(tmp_path, cells, seeds=[1])
     assert headline(results(made)) == [
-        "algorithm = scaffold reaches 70.0\xa0%; the next best, fedavg, 65.0\xa0%.",
+        "scaffold reaches 70.0\xa0%; the next best, fedavg, 65.0\xa0%.",
         "One seed only: how much of this is chance is not known.",
     ]
     page = html(made)
@@ -226,7 +171,7 @@ def test_names_are_escaped(tmp_path):
     made = folder(tmp_path, cells, seeds=[1], environment={NASTY: NASTY}, **about)
     page = html(made)
     assert "<script>alert" not in page
-    assert page.count("<script") == page.count("</script") == 2
+    assert page.count("<script") == page.count("</script") == 5
     assert "&lt;script&gt;alert(1)" in page
     names = {trace["name"] for trace in figures(page)["accuracy"]["data"]}
     assert all("<" not in name for name in names)  # Plotly reads tags in names, too
@@ -256,10 +201,10 @@ def test_killed_half_way(tmp_path):
     table = result_table(found)
     assert [row.pending for row in table.rows] == [False, True, True]
     assert [row.entries[-1].text for row in table.rows] == ["1 of 2", "0 of 2", "0 of 2"]
-    assert table.rows[0].entries[1].text == "50.0"  # of the finished run alone
-    assert table.rows[1].entries[1].text == "80.0"  # so far
-    assert table.rows[2].entries[1].text == "–"  # noqa: RUF001
-    assert headline(found)[0].startswith("After a change of clients, start = average holds 50.0")
+    assert table.rows[0].entries[0].text == "50.0"  # of the finished run alone
+    assert table.rows[1].entries[0].text == "80.0"  # so far
+    assert table.rows[2].entries[0].text == "–"  # noqa: RUF001
+    assert headline(found)[0].startswith("After a change of clients, average holds 50.0")
     assert headline(found)[-1] == "Settings without a finished run are left out of this."
     page = html(made)
     assert "This study is not finished" in page
@@ -355,13 +300,13 @@ def test_sessions_that_differ_between_settings_are_not_marked(tmp_path):
 
 
 def test_cohort_chart_only_if_it_varies(two, tmp_path):
-    assert [chart.key for chart in charts(results(two).rows)] == ["accuracy", "train_loss"]
+    assert [chart.key for chart in charts(results(two).rows)] == ["accuracy", "loss", "train_loss"]
+    assert varying(results(two).rows, [COHORT]) == []
     lines = [line(t, 0.5, cohort=3 + t) for t in range(3)]
     other = tmp_path / "other"
     other.mkdir()
     made = folder(other, [({"a": 1}, {1: lines}), ({"a": 2}, {1: lines})], seeds=[1])
-    chart = charts(results(made).rows)[-1]
-    assert chart.key == COHORT.key
+    (chart,) = varying(results(made).rows, [COHORT])
     (trace,) = chart.figure["data"]  # the same for both settings: one line
     assert trace["y"] == [3, 4, 5]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -32,11 +31,11 @@ def counted(ids: Ids) -> dict[str, Any]:
     return {"clients": len(ids), "ids": " ".join(words)}
 
 
-def named(ids: str) -> Iterator[int]:
+def named(ids: str) -> Ids:
     """The clients of `0-2 7`: 0, 1, 2, 7."""
-    for word in ids.split():
-        first, _, last = word.partition("-")
-        yield from range(int(first), int(last or first) + 1)
+    ends = (word.partition("-") for word in ids.split())
+    ranges = [np.arange(int(first), int(last or first) + 1) for first, _, last in ends]
+    return np.concatenate(ranges) if ranges else np.arange(0)
 
 
 def sample(clients: int) -> Ids:

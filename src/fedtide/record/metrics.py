@@ -50,6 +50,8 @@ def costs(lines: Sequence[Line]) -> dict[str, float]:
         "steps": float(sum(line["steps"] for line in lines)),
         "bytes_up": float(sum(line["bytes_up"] for line in lines)),
         "bytes_down": float(sum(line["bytes_down"] for line in lines)),
+        "latency": float(sum(line.get("latency", 0) for line in lines)),
+        "joules": float(sum(line.get("joules", 0) for line in lines)),
         "stored_floats": float(max((line.get("stored_floats", 0) for line in lines), default=0)),
     }
 

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import gzip
+from base64 import b64encode
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
+from fedtide.record.export import results_csv, rounds_csv
 from fedtide.record.folder import StudyFolder, write_text
-from fedtide.record.report.charts import charts, shown
+from fedtide.record.report.changes import change_charts, recovery_words
+from fedtide.record.report.charts import RATE, Chart, Figure, Section, charts, shown, varying
 from fedtide.record.report.clients import client_charts
+from fedtide.record.report.costs import cost_charts
 from fedtide.record.report.fairness import fairness_charts
 from fedtide.record.report.headline import headline
-from fedtide.record.report.numbers import Results, results
+from fedtide.record.report.numbers import Results, Row, results
+from fedtide.record.report.population import population_charts
 from fedtide.record.report.sessions import common_spans
 from fedtide.record.report.tables import comparisons, result_table, transition_table, unfinished
 
 __all__ = ["write_report"]
+
+CSV_ROUNDS = 20_000  # lines of rounds.csv inside the page; more of them are thinned
 
 
 def write_report(folder: StudyFolder) -> Path:
@@ -39,25 +48,62 @@ def page(folder: StudyFolder) -> str:
     )
     found = results(folder)
     source = folder.path / "study.toml"
-    drawn = [*charts(found.rows), *client_charts(found.rows), *fairness_charts(found.rows)]
+    drawn = sections(found.rows)
     visible = shown(found.rows)
+    stride = -(-sum(map(len, _runs(found.rows))) // CSV_ROUNDS) or 1
     return environment.get_template("page.html.jinja").render(
         about=found.about,
         headline=headline(found),
         unfinished=unfinished(found),
         table=result_table(found),
         transitions=transition_table(found),
+        recovered=recovery_words(found.rows),
         comparisons=comparisons(found),
         facts=facts(found),
-        charts=drawn,
-        figures={chart.key: chart.figure for chart in drawn},
+        sections=drawn,
+        figures={chart.key: _figure(chart) for part in drawn for chart in part.charts},
         legend=sorted(
             ((row.number not in visible, row) for row in found.rows if row.runs),
             key=lambda entry: entry[0],
         ),
         source=source.read_text(encoding="utf-8") if source.exists() else "",
-        plotly=Markup(get_plotlyjs()),  # not escaped: Plotly's own file
+        plotly=plotly() if drawn else "",
+        results_csv=packed(results_csv(found)),
+        rounds_csv=packed(rounds_csv(found, stride)) if _runs(found.rows) else "",
+        stride=stride,
     )
+
+
+def sections(rows: Sequence[Row]) -> list[Section]:
+    """Every chart that has something to show, by the question it answers."""
+    made = (
+        Section("Over the rounds", charts(rows)),
+        Section("When clients change", change_charts(rows)),
+        Section("Clients", [*population_charts(rows), *fairness_charts(rows)]),
+        Section("How clients train", [*varying(rows, (RATE,)), *client_charts(rows)]),
+        Section("Costs", cost_charts(rows)),
+    )
+    return [section for section in made if section.charts]
+
+
+@cache
+def plotly() -> str:
+    """Plotly's own file, packed: two megabytes instead of five."""
+    return packed(get_plotlyjs())
+
+
+def packed(text: str) -> str:
+    """A text that the page unpacks when it needs it: gzip in base64."""
+    return b64encode(gzip.compress(text.encode("utf-8"), mtime=0)).decode("ascii")
+
+
+def _figure(chart: Chart) -> Figure:
+    """A figure as the page draws it."""
+    return chart.figure | {"choices": [list(choice.data) for choice in chart.choices]}
+
+
+def _runs(rows: Sequence[Row]) -> list[list[Any]]:
+    return [lines for row in rows for lines in row.runs.values()]
 
 
 def facts(found: Results) -> dict[str, Any]:

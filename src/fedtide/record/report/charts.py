@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from html import escape
+from operator import itemgetter
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ MANY = 8  # lines; above this a chart begins with the best ones, the legend brin
 POINTS = 8_000  # of a chart, over all its lines: keeps the file small
 SESSIONS = 60  # above this, bands would be thinner than a line
 NUMBERED = 12  # sessions that get a number
+MARGIN = {"l": 56, "r": 12, "t": 12, "b": 44}
 
 
 class Curve(NamedTuple):
@@ -29,13 +31,29 @@ class Curve(NamedTuple):
     high: list[float]
 
 
+class Choice(NamedTuple):
+    """One of several views of a chart, such as a setting of its own."""
+
+    label: str
+    data: Sequence[Figure]
+
+
 class Chart(NamedTuple):
-    """A figure with the words around it."""
+    """A figure with the words around it; `choices`, if any, take the place of its data."""
 
     key: str
     title: str
     notes: Sequence[str]
     figure: Figure
+    wide: bool = False
+    choices: Sequence[Choice] = ()
+
+
+class Section(NamedTuple):
+    """Charts that answer one question."""
+
+    title: str
+    charts: Sequence[Chart]
 
 
 class Quantity(NamedTuple):
@@ -49,13 +67,13 @@ class Quantity(NamedTuple):
     value: Callable[[Line], float | None]
 
 
-ACCURACY = Quantity(
-    "accuracy",
-    "Test accuracy",
-    "test accuracy (%)",
-    2,
-    "%{y:.1f} %",
-    lambda line: None if line["accuracy"] is None else 100 * line["accuracy"],
+def _percent(line: Line) -> float | None:
+    return None if line["accuracy"] is None else 100 * line["accuracy"]
+
+
+ACCURACY = Quantity("accuracy", "Test accuracy", "test accuracy (%)", 2, "%{y:.1f} %", _percent)
+LOSS = Quantity(
+    "loss", "Test loss", "test loss (mean per example)", 4, "%{y:.3f}", itemgetter("loss")
 )
 TRAIN_LOSS = Quantity(
     "train_loss",
@@ -63,7 +81,7 @@ TRAIN_LOSS = Quantity(
     "training loss (mean per example)",
     4,
     "%{y:.3f}",
-    lambda line: line["train_loss"],
+    itemgetter("train_loss"),
 )
 COHORT = Quantity(
     "cohort",
@@ -71,22 +89,81 @@ COHORT = Quantity(
     "cohort size (clients)",
     2,
     "%{y:.1f} clients",
-    lambda line: line["cohort"],
+    itemgetter("cohort"),
+)
+POPULATION = Quantity(
+    "population",
+    "Clients that exist",
+    "population (clients)",
+    2,
+    "%{y:.1f} clients",
+    itemgetter("population"),
+)
+ABSENT = Quantity(
+    "absent",
+    "Stragglers: drawn, but could not take part",
+    "stragglers (clients)",
+    2,
+    "%{y:.1f} clients",
+    lambda line: line.get("absent"),
+)
+RATE = Quantity(
+    "lr",
+    "Learning rate of the round",
+    "learning rate (step size)",
+    8,
+    "%{y:.4g}",
+    lambda line: line.get("lr"),
+)
+SNAPSHOTS = Quantity(
+    "q",
+    "How likely a snapshot round is",
+    "probability of a snapshot (%)",
+    2,
+    "%{y:.1f} %",
+    lambda line: None if line.get("q") is None else 100 * line["q"],
 )
 
 
 def charts(rows: Sequence[Row]) -> list[Chart]:
-    """Every chart that has something to show: a single round is no course."""
-    made = [_chart(rows, ACCURACY), _chart(rows, TRAIN_LOSS)]
-    sizes = {line["cohort"] for row in rows for lines in row.runs.values() for line in lines}
-    if len(sizes) > 1:
-        made.append(_chart(rows, COHORT))
-    return [c for c in made if any(len(trace["x"]) > 1 for trace in c.figure["data"])]
+    """How the model learns; a single round is no course."""
+    made = [
+        _chart(rows, ACCURACY)._replace(wide=True),
+        _chart(rows, LOSS),
+        _chart(rows, TRAIN_LOSS),
+    ]
+    return [chart for chart in made if is_course(chart)]
+
+
+def varying(rows: Sequence[Row], quantities: Sequence[Quantity]) -> list[Chart]:
+    """A chart for each of these quantities that is not the same number all the time."""
+    lines = [line for row in rows for lines in row.runs.values() for line in lines]
+    kept = [q for q in quantities if len({q.value(line) for line in lines} - {None}) > 1]
+    return [chart for q in kept if is_course(chart := _chart(rows, q))]
+
+
+def is_course(chart: Chart) -> bool:
+    """Is there more than one point to draw?"""
+    return any(len(trace["x"]) > 1 for trace in chart.figure["data"])
 
 
 def shown(rows: Sequence[Row]) -> set[int]:
     """The rows whose lines are visible at first: all, or the best of many."""
     return {row.number for row in ranked(rows)[:MANY]}
+
+
+def of_row(row: Row, visible: set[int]) -> Figure:
+    """What every trace of a setting has: its name, its number for the legend, whether it is shown."""
+    return {
+        "name": escape(row.label),  # Plotly reads tags
+        "meta": row.number,
+        "visible": row.number in visible,
+    }
+
+
+def stroke(style: Look) -> Figure:
+    """The line of a setting."""
+    return {"color": style.colour, "width": 2, "dash": style.plotly_dash}
 
 
 def curve(runs: Sequence[Sequence[Line]], quantity: Quantity) -> Curve:
@@ -130,14 +207,12 @@ def _chart(rows: Sequence[Row], quantity: Quantity) -> Chart:
     else:
         for row in rows:
             if row.number in curves:
-                common = {"name": escape(row.label), "meta": row.number}
-                common |= {} if row.number in visible else {"visible": False}
-                traces += _traces(curves[row.number], row.look, common, hover)
+                traces += _traces(curves[row.number], row.look, of_row(row, visible), hover)
     sessions = common_spans(rows)
     cut = any(len(c.rounds) > limit for c in whole.values())
     notes = [*_notes(rows, curves, cut), *_session_notes(sessions)]
-    layout = _layout(quantity, many) | _bands(sessions or [])
-    return Chart(quantity.key, quantity.title, notes, {"data": traces, "layout": layout})
+    figure = {"data": traces, "layout": _layout(quantity, many) | _bands(sessions or [])}
+    return Chart(quantity.key, quantity.title, notes, figure)
 
 
 def _traces(points: Curve, style: Look, common: Figure, hover: str) -> Iterator[Figure]:
@@ -157,28 +232,36 @@ def _traces(points: Curve, style: Look, common: Figure, hover: str) -> Iterator[
         "x": points.rounds,
         "y": points.mean,
         "mode": "markers" if single else "lines",
-        "line": {"color": style.colour, "width": 2, "dash": style.plotly_dash},
+        "line": stroke(style),
         "marker": {"color": style.colour, "size": 9},
         "hovertemplate": hover,
     }
 
 
+def layout(x: str, y: str) -> Figure:
+    """Two quiet axes with titles."""
+    quiet = {"automargin": True, "zeroline": False}
+    return {
+        "xaxis": quiet | {"title": {"text": x}},
+        "yaxis": quiet | {"title": {"text": y}},
+        "hovermode": "closest",
+        "hoverlabel": {"namelength": -1},
+        "showlegend": False,
+        "margin": dict(MARGIN),
+    }
+
+
 def _layout(quantity: Quantity, many: bool) -> Figure:
-    spike = {
+    drawn = layout("rounds completed", quantity.axis)
+    drawn["hovermode"] = "closest" if many else "x unified"
+    drawn["xaxis"] |= {
+        "tickformat": "d",
         "spikethickness": 1,
         "spikedash": "solid",
         "spikecolor": "rgba(128,128,128,0.8)",
         "unifiedhovertitle": {"text": "round %{x}"},
     }
-    quiet = {"automargin": True, "zeroline": False}
-    return {
-        "xaxis": quiet | {"title": {"text": "rounds completed"}, "tickformat": "d"} | spike,
-        "yaxis": quiet | {"title": {"text": quantity.axis}},
-        "hovermode": "closest" if many else "x unified",
-        "hoverlabel": {"namelength": -1},
-        "showlegend": False,
-        "margin": {"l": 56, "r": 12, "t": 12, "b": 44},
-    }
+    return drawn
 
 
 def _bands(sessions: Sequence[Span]) -> Figure:
@@ -214,7 +297,7 @@ def _bands(sessions: Sequence[Span]) -> Figure:
         }
         for span in sessions[::every]
     ]
-    margin = {"l": 56, "r": 12, "t": 46 if varies else 30, "b": 44}
+    margin = MARGIN | {"t": 46 if varies else 30}
     return {"shapes": shapes, "annotations": labels, "margin": margin}
 
 

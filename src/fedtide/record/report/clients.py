@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from html import escape
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fedtide.record.journal import Line
-from fedtide.record.report.charts import Chart, Figure, shown
+from fedtide.record.report.charts import Chart, Figure, layout, of_row, shown
 from fedtide.record.report.numbers import Row
 
 DOTS = 12_000  # of a chart, over all its settings: keeps the file small
@@ -33,13 +32,13 @@ FACTS = (
     Fact(
         "rates",
         "Learning rates of the clients",
-        "learning rate",
+        "learning rate (step size)",
         "A dot for every client; local epochs 1, 2, 3: circle, diamond, cross.",
     ),
     Fact(
         "drift",
         "Drift of the clients",
-        "distance from the clients' mean model",
+        "distance to the clients' mean (norm)",
         "A dot for every client at the end of its round.",
     ),
 )
@@ -52,9 +51,9 @@ def client_charts(rows: Sequence[Row]) -> list[Chart]:
         traces = [trace for row in rows for trace in _traces(row, fact, len(rows), shown(rows))]
         if traces:
             notes = [fact.note, *(["The first seed of each setting."] if _seeds(rows) > 1 else [])]
-            made.append(
-                Chart(fact.key, fact.title, notes, {"data": traces, "layout": _layout(fact)})
-            )
+            drawn = layout("rounds completed", fact.axis)
+            drawn["xaxis"]["tickformat"], drawn["yaxis"]["type"] = "d", "log"
+            made.append(Chart(fact.key, fact.title, notes, {"data": traces, "layout": drawn}))
     return made
 
 
@@ -64,12 +63,9 @@ def _traces(row: Row, fact: Fact, settings: int, visible: set[int]) -> Iterator[
     stride = max(1, -(-dots * settings // DOTS))
     for epoch in range(_epochs(lines, fact)):
         kept = [(line["t"] + 1, y) for line in lines[::stride] for y in _numbers(line, fact, epoch)]
-        yield {
+        yield of_row(row, visible) | {
             "x": [t for t, _ in kept],
             "y": [float(f"{y:.4g}") for _, y in kept],
-            "name": escape(row.label),
-            "meta": row.number,
-            "visible": row.number in visible,
             "mode": "markers",
             "marker": {
                 "color": row.look.colour,
@@ -93,14 +89,3 @@ def _numbers(line: Line, fact: Fact, epoch: int) -> list[float]:
 
 def _seeds(rows: Sequence[Row]) -> int:
     return max((len(row.runs) for row in rows), default=0)
-
-
-def _layout(fact: Fact) -> dict[str, Any]:
-    quiet = {"automargin": True, "zeroline": False}
-    return {
-        "xaxis": quiet | {"title": {"text": "rounds completed"}, "tickformat": "d"},
-        "yaxis": quiet | {"title": {"text": fact.axis}, "type": "log"},
-        "hovermode": "closest",
-        "showlegend": False,
-        "margin": {"l": 56, "r": 12, "t": 12, "b": 44},
-    }

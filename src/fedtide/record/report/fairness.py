@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from statistics import fmean
 from typing import Any
 
-from fedtide.record.report.charts import Chart, Figure, shown
+from fedtide.record.report.charts import Chart, Figure, layout, of_row, shown
 from fedtide.record.report.numbers import Row
 
 GROUPS = ("often", "rarely", "never")
@@ -30,13 +29,13 @@ def fairness_charts(rows: Sequence[Row]) -> list[Chart]:
                 "Mean test accuracy over clients, each by its own labels: clients that took part at "
                 "least as often as the mean client, less often, never. Mean over the seeds."
             ],
-            {"data": groups, "layout": _layout("clients that took part", "accuracy (%)")},
+            {"data": groups, "layout": layout("clients that took part", "accuracy (%)")},
         ),
         Chart(
             "participations",
             "How often clients took part",
             ["The first seed of each setting."],
-            {"data": spread, "layout": _layout("rounds a client took part in", "clients")},
+            {"data": spread, "layout": layout("rounds a client took part in", "clients")},
         ),
     ]
 
@@ -62,23 +61,5 @@ def _histogram(row: Row, view: dict[str, Any], visible: bool) -> Figure:
 
 
 def _trace(row: Row, x: list[Any], y: list[Any], visible: bool) -> Figure:
-    return {
-        "x": x,
-        "y": y,
-        "name": escape(row.label),
-        "meta": row.number,
-        "visible": visible,
-        "marker": {"color": row.look.colour},
-        "hovertemplate": "%{x}: %{y}",
-    }
-
-
-def _layout(x: str, y: str) -> dict[str, Any]:
-    quiet = {"automargin": True, "zeroline": False}
-    return {
-        "xaxis": quiet | {"title": {"text": x}},
-        "yaxis": quiet | {"title": {"text": y}},
-        "hovermode": "closest",
-        "showlegend": False,
-        "margin": {"l": 56, "r": 12, "t": 12, "b": 44},
-    }
+    marks = {"marker": {"color": row.look.colour}, "hovertemplate": "%{x}: %{y}"}
+    return of_row(row, {row.number} if visible else set()) | {"x": x, "y": y, **marks}

@@ -24,7 +24,9 @@ def headline(results: Results) -> list[str]:
     rows = [row for row in results.rows if row.final]
     if not rows:
         return ["No run has finished yet, so there is no answer."]
-    sentences = [sentence(results, rows, said) for said in _metrics(results, rows)]
+    sentences = _recovery(results, rows)
+    where = "" if sentences else "After a change of clients, "
+    sentences += [sentence(results, rows, said) for said in _metrics(results, rows, where)]
     if len(rows) < len(results.rows):
         sentences.append("Settings without a finished run are left out of this.")
     if len(results.seeds) == 1:
@@ -32,15 +34,37 @@ def headline(results: Results) -> list[str]:
     return sentences
 
 
-def _metrics(results: Results, rows: Sequence[Row]) -> list[Said]:
+def _metrics(results: Results, rows: Sequence[Row], where: str) -> list[Said]:
     if not all("transition_accuracy" in row.numbers for row in rows):
         return [Said("accuracy", "", "reaches", "")]
     rounds = results.transition_rounds
     first = "first round" if rounds == 1 else f"first {rounds} rounds"
     return [
-        Said("transition_accuracy", "After a change of clients, ", "holds", f" in the {first}"),
+        Said("transition_accuracy", where, "holds", f" in the {first}"),
         Said("accuracy", "At the end, ", "reaches", ""),
     ]
+
+
+def _recovery(results: Results, rows: Sequence[Row]) -> list[str]:
+    """After a change of clients, similarity recovers in 1 round, previous in 11."""
+    metric = "recovery_rounds"
+    if len(rows) < 2 or not all(metric in row.numbers for row in rows):
+        return []
+    ranked = sorted(rows, key=lambda row: row.numbers[metric].mean)
+    times = [f"{round(row.numbers[metric].mean, 1):g}" for row in ranked]
+    if len(set(times)) == 1:
+        return [f"After a change of clients, every setting recovers in {_rounds(times[0])}."]
+    first = f"{results.short(ranked[0])} recovers in {_rounds(times[0])}"
+    others = list(zip(ranked, times, strict=True))[1:]
+    named = [*others[: NAMED - 1], *others[NAMED - 1 :][-1:]]  # the slowest is always named
+    rest = [f"{results.short(row)} in {time}" for row, time in named]
+    if len(others) > len(named):
+        rest[-1] = f"the slowest of {len(rows)}, {rest[-1]}"
+    return [f"After a change of clients, {', '.join([first, *rest])}."]
+
+
+def _rounds(number: str) -> str:
+    return f"{number} round" if number == "1" else f"{number} rounds"
 
 
 def sentence(results: Results, rows: Sequence[Row], said: Said) -> str:
@@ -49,14 +73,14 @@ def sentence(results: Results, rows: Sequence[Row], said: Said) -> str:
     best, *rest = ranked
     value = best.numbers[said.metric]
     if not rest:
-        name = "the model" if not best.settings else best.label
+        name = "the model" if not best.settings else results.short(best)
         return _capital(f"{said.where}{name} {said.verb} {_percent(value)}{said.when}.")
     level = [row for row in rest if is_level(value, row.numbers[said.metric])]
     if level:
         return _levelled(results, [best, *level], len(rows), said)
     second = rest[0]
     return _capital(
-        f"{said.where}{best.label} {said.verb} {_percent(value)}{said.when}; the next best, "
+        f"{said.where}{results.short(best)} {said.verb} {_percent(value)}{said.when}; the next best, "
         f"{results.short(second)}, {_percent(second.numbers[said.metric])}."
     )
 
@@ -70,13 +94,13 @@ def _levelled(results: Results, rows: Sequence[Row], total: int, said: Said) -> 
     values = [_percent(row.numbers[said.metric]) for row in rows]
     why = ", closer than their spread over seeds" if len(results.seeds) > 1 else ""
     if len(rows) <= NAMED:
-        names = _listed([rows[0].label, *(results.short(row) for row in rows[1:])])
+        names = _listed([results.short(row) for row in rows])
         text = f"{names} are level{said.when}: {_listed(values)}{why}."
     else:
         every = f"all {total}" if len(rows) == total else f"{len(rows)} of {total}"
         text = (
             f"{every} settings are level{said.when}: {values[-1]} to {values[0]}{why}; "
-            f"the best is {rows[0].label}."
+            f"the best is {results.short(rows[0])}."
         )
     return _capital(said.where + text)
 

@@ -10,7 +10,8 @@ from fedtide.record.folder import CellRecord, StudyFolder, word
 from fedtide.record.journal import Line
 from fedtide.record.metrics import Metric, metrics
 from fedtide.record.report.colours import PALETTE, Look, look
-from fedtide.record.summary import spread
+from fedtide.record.report.targets import common_target, to_target
+from fedtide.record.summary import beside_first, spread
 
 
 class Spread(NamedTuple):
@@ -41,6 +42,7 @@ class Row(NamedTuple):
     finished: Sequence[int]  # seeds whose run came to its end
     numbers: Mapping[str, Spread]  # by metric; empty before the first evaluation
     transitions: Sequence[Spread]  # accuracy after each change of clients
+    recoveries: Sequence[Spread] = ()  # rounds to recover from each, beside the first setting
 
     @property
     def final(self) -> bool:
@@ -60,6 +62,7 @@ class Results(NamedTuple):
     about: Mapping[str, Any]  # study.json
     rows: Sequence[Row]
     engines: Sequence[str]  # which engines ran, and why
+    target: float | None = None  # an accuracy that every finished run reached
 
     @property
     def seeds(self) -> list[int]:
@@ -75,19 +78,34 @@ class Results(NamedTuple):
         return list(dict.fromkeys(key for row in self.rows for key in row.settings))
 
     def short(self, row: Row) -> str:
-        """A row's name once it is clear which setting is compared."""
-        return row.words[self.keys[0]] if len(self.keys) == 1 else row.label
+        """A row's name in a sentence: the value alone where it is a word and the only setting."""
+        values = list(row.settings.values())
+        is_word = len(self.keys) == 1 and not isinstance(values[0], int | float | list)
+        return row.words[self.keys[0]] if is_word else row.label
 
 
 def results(folder: StudyFolder) -> Results:
     """Read a folder: of a whole study, or of one that was killed half-way."""
     about = folder.read_json("study.json")
-    engines: dict[str, None] = {}
+    cells = folder.journals()
+    engines = dict.fromkeys(e["engine"] for c in cells for e in c.ends.values() if e.get("engine"))
+    target = common_target([cell.runs[s] for cell in cells for s in cell.ends if s in cell.runs])
+    beside = beside_first([cell.runs for cell in cells])
     rows = []
-    for number, cell in enumerate(folder.journals()):
-        engines |= dict.fromkeys(e["engine"] for e in cell.ends.values() if e.get("engine"))
-        rows.append(_row(number, cell, list(cell.ends), int(about["transition_rounds"])))
-    return Results(about, _best_solid(rows), list(engines))
+    for number, (cell, gaps) in enumerate(zip(cells, beside, strict=True)):
+        chosen = [seed for seed in cell.ends if seed in cell.runs] or list(cell.runs)
+        aim = target if cell.ends else None
+        known = [
+            {
+                **metrics(cell.runs[seed], int(about["transition_rounds"])),
+                **to_target(cell.runs[seed], aim),
+                **gaps.get(seed, {}),
+            }
+            for seed in chosen
+            if _evaluated(cell.runs[seed])
+        ]
+        rows.append(_row(number, cell, known))
+    return Results(about, _best_solid(rows), list(engines), target)
 
 
 def ranked(rows: Sequence[Row]) -> list[Row]:
@@ -103,10 +121,8 @@ def _best_solid(rows: list[Row]) -> list[Row]:
     return [row._replace(look=look(places[row.number])) for row in rows]
 
 
-def _row(number: int, cell: CellRecord, finished: list[int], transition_rounds: int) -> Row:
+def _row(number: int, cell: CellRecord, known: Sequence[Mapping[str, Metric]]) -> Row:
     """The numbers of a cell come from its finished runs; without any, from what there is so far."""
-    chosen = [cell.runs[seed] for seed in finished or cell.runs]
-    known = [metrics(lines, transition_rounds) for lines in chosen if _evaluated(lines)]
     return Row(
         number,
         look(number),
@@ -114,9 +130,10 @@ def _row(number: int, cell: CellRecord, finished: list[int], transition_rounds: 
         cell.settings,
         {key: word(value) for key, value in cell.settings.items()},
         cell.runs,
-        finished,
+        list(cell.ends),
         dict(_numbers(known)),
-        list(_transitions(known)),
+        list(_by_change(known, "transition_accuracy")),
+        list(_by_change(known, "recovery_rounds")),
     )
 
 
@@ -125,17 +142,17 @@ def _evaluated(lines: Sequence[Line]) -> bool:
 
 
 def _numbers(runs: Sequence[Mapping[str, Metric]]) -> Iterator[tuple[str, Spread]]:
-    """Every metric over seeds; a list, such as one value per transition, by its mean."""
-    for name in runs[0] if runs else ():
-        values = [run[name] for run in runs]
+    """Every metric over the seeds that have it; a list, such as one value per transition, by its mean."""
+    for name in dict.fromkeys(name for run in runs for name in run):
+        values = [run[name] for run in runs if name in run]
         flat = [fmean(v) if isinstance(v, list) else v for v in values if v != []]
         if over_seeds := Spread.of(flat):
             yield name, over_seeds
 
 
-def _transitions(runs: Sequence[Mapping[str, Metric]]) -> Iterator[Spread]:
-    """Each transition over the seeds that got so far."""
-    lists = [values for run in runs if isinstance(values := run["transition_accuracy"], list)]
+def _by_change(runs: Sequence[Mapping[str, Metric]], name: str) -> Iterator[Spread]:
+    """A metric of each change of clients, over the seeds that got so far."""
+    lists = [values for run in runs if isinstance(values := run.get(name), list)]
     for number in range(max(map(len, lists), default=0)):
         if over_seeds := Spread.of([v[number] for v in lists if number < len(v)]):
             yield over_seeds

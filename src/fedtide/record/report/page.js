@@ -1,28 +1,42 @@
 "use strict";
-(function () {
+(async function () {
   const figures = JSON.parse(document.getElementById("figures").textContent);
   const drawn = Object.entries(figures).map(([key, figure]) => ({
+    key,
     place: document.getElementById("chart-" + key),
     figure,
   }));
   const config = { responsive: true, displaylogo: false, displayModeBar: false };
 
+  // Plotly and the data lie in the page as gzip in base64.
+  async function unpacked(id) {
+    const packed = atob(document.getElementById(id).textContent);
+    const bytes = Uint8Array.from(packed, (letter) => letter.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    return new Response(stream).text();
+  }
+
   // The page's colours, so that charts follow light and dark.
-  function theme() {
+  function theme(figure) {
     const style = getComputedStyle(document.documentElement);
     const colour = (name) => style.getPropertyValue(name).trim();
-    return {
+    const colours = {
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: colour("--page"),
       font: { color: colour("--ink"), family: "system-ui, sans-serif", size: 12 },
       "hoverlabel.bgcolor": colour("--lift"),
       "hoverlabel.bordercolor": colour("--rule"),
       "hoverlabel.font.color": colour("--ink"),
-      "xaxis.gridcolor": colour("--rule"),
-      "xaxis.linecolor": colour("--quiet"),
-      "yaxis.gridcolor": colour("--rule"),
-      "yaxis.linecolor": colour("--quiet"),
     };
+    for (const axis of ["xaxis", "yaxis"]) {
+      colours[axis + ".gridcolor"] = colour("--rule");
+      colours[axis + ".linecolor"] = colour("--quiet");
+      colours[axis + ".zerolinecolor"] = colour("--quiet");
+    }
+    if ("coloraxis" in figure.layout) {
+      colours["coloraxis.colorscale"] = [0, 0.5, 1].map((at, i) => [at, colour("--heat-" + i)]);
+    }
+    return colours;
   }
 
   function show(wanted) {
@@ -51,12 +65,38 @@
     });
   }
 
+  for (const button of document.querySelectorAll("[data-csv]")) {
+    button.addEventListener("click", async () => {
+      const text = await unpacked(button.dataset.csv + "-csv");
+      const link = document.createElement("a");
+      link.href = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
+      link.download = button.dataset.file;
+      link.click();
+      setTimeout(() => URL.revokeObjectURL(link.href), 60000);
+    });
+  }
+
+  for (const choice of document.querySelectorAll("select[data-chart]")) {
+    choice.addEventListener("change", () => {
+      const { place, figure } = drawn.find(({ key }) => key === choice.dataset.chart);
+      Plotly.react(place, figure.choices[Number(choice.value)], place.layout, config);
+    });
+  }
+
+  if (!drawn.length) return;
+  if (typeof DecompressionStream === "undefined") {
+    document.getElementById("undrawn").hidden = false;
+    return;
+  }
+  const script = document.createElement("script");
+  script.textContent = await unpacked("plotly");
+  document.head.append(script);
   for (const { place, figure } of drawn) {
-    Plotly.newPlot(place, figure.data, figure.layout, config).then(() =>
-      Plotly.relayout(place, theme())
-    );
+    await Plotly.newPlot(place, figure.data, figure.layout, config);
+    await Plotly.relayout(place, theme(figure));
   }
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-    for (const { place } of drawn) Plotly.relayout(place, theme());
+    for (const { place, figure } of drawn) Plotly.relayout(place, theme(figure));
   });
+  document.documentElement.dataset.drawn = "true";
 })();

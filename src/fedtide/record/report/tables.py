@@ -20,6 +20,7 @@ class Entry(NamedTuple):
 
     text: str
     best: bool = False
+    published: str = ""  # the paper's number and the difference, if the study has it
 
 
 class TableRow(NamedTuple):
@@ -70,24 +71,65 @@ def _megabytes(value: Spread) -> str:
     return f"{value.mean / 1e6:,.2f}"
 
 
+def _amount(value: Spread) -> str:
+    """A count or a cost, with its spread if there are several seeds."""
+    spread = f" ± {value.std:,.1f}" if value.seeds > 1 else ""
+    return f"{value.mean:,.1f}{spread}"
+
+
 def _seconds(value: Spread) -> str:
     return f"{value.mean:,.1f}"
 
 
 COLUMNS = (
     Column("transition_accuracy", "after a change of clients (%)", max, percent),
+    Column("recovery_rounds", "rounds to recover", min, _amount),
     Column("accuracy", "accuracy (%)", max, percent),
     Column("best_accuracy", "best accuracy (%)", max, percent),
+    Column("rounds_to_target", "rounds to {target}", min, _amount),
+    Column("seconds_to_target", "simulated s to {target}", min, _amount),
+    Column("joules_to_target", "joules to {target}", min, _amount),
+    Column("snapshot_share", "snapshot rounds (%)", None, percent),
     Column("bytes_up", "uploaded (MB)", min, _megabytes),
+    Column("latency", "simulated time (s)", min, _seconds),
+    Column("joules", "energy (J)", min, _seconds),
     Column("wall_seconds", "wall time (s)", None, _seconds),
 )
+MAY_BE_NOTHING = {"latency", "joules"}  # without a network they are all zero
+
+
+def result_columns(results: Results) -> list[Column]:
+    """The metrics that tell something about this study."""
+    rows = results.rows
+    changes = any("transition_accuracy" in row.numbers for row in rows)
+    hidden = {"best_accuracy"} if changes else set()  # of other clients in other sessions
+    if len(rows) == 1:
+        hidden |= {"rounds_to_target", "seconds_to_target", "joules_to_target"}
+    target = f"{100 * results.target:.0f} %" if results.target else ""
+    return [
+        column._replace(title=column.title.format(target=target))
+        for column in COLUMNS
+        if column.metric not in hidden and _is_there(rows, column.metric)
+    ]
+
+
+def _is_there(rows: Sequence[Row], metric: str) -> bool:
+    known = [row.numbers[metric].mean for row in rows if metric in row.numbers]
+    return any(known) if metric in MAY_BE_NOTHING else bool(known)
 
 
 def result_table(results: Results) -> Table:
-    """One row per setting, the best number of each column marked."""
-    rows = results.rows
-    columns = [c for c in COLUMNS if any(c.metric in row.numbers for row in rows)]
-    entries = [_marked(rows, [row.numbers.get(c.metric) for row in rows], c) for c in columns]
+    """One row per setting, the best number of each column marked, published ones beside ours."""
+    rows, columns = results.rows, result_columns(results)
+    entries = []
+    for column in columns:
+        marked = _marked(rows, [row.numbers.get(column.metric) for row in rows], column)
+        entries.append(
+            [
+                entry._replace(published=_published(results, row, column.metric))
+                for row, entry in zip(rows, marked, strict=True)
+            ]
+        )
     seeds = [Entry(f"{len(row.finished)} of {len(results.seeds)}") for row in rows]
     titles = [c.title for c in columns]
     if unfinished(results):
@@ -128,6 +170,20 @@ def comparisons(results: Results) -> list[Comparison]:
         rows = [row for row in results.rows if _fits(published.get("settings", {}), row.settings)]
         found += [_compared(row, published) for row in rows] or [_compared(None, published)]
     return sorted(found, key=lambda comparison: comparison.ours == NONE)
+
+
+def _published(results: Results, row: Row, metric: str) -> str:
+    """`published 88.2 (-3.9)`, from the first published number that fits a setting."""
+    for published in results.about.get("published", []):
+        named = published.get("settings", {})
+        if _metric(published) == metric and _fits(named, row.settings):
+            found = _compared(row, published)
+            return f"published {found.published} ({found.difference})"
+    return ""
+
+
+def _metric(published: Mapping[str, Any]) -> str:
+    return str(published.get("metric", "accuracy"))
 
 
 def _table(results: Results, titles: Sequence[str], columns: Sequence[Sequence[Entry]]) -> Table:
@@ -173,7 +229,7 @@ def _same(wanted: Any, value: Any) -> bool:
 
 
 def _compared(row: Row | None, published: Mapping[str, Any]) -> Comparison:
-    metric = str(published.get("metric", "accuracy"))
+    metric = _metric(published)
     is_share = metric.endswith("accuracy")
     ours = row.numbers.get(metric) if row else None
     theirs = value if isinstance(value := published.get("value"), int | float) else None
