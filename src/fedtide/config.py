@@ -29,6 +29,7 @@ from fedtide.data.stores import STORES, Stores
 from fedtide.engines.choose import EngineChoice
 from fedtide.engines.rules import RULES, Rule
 from fedtide.engines.schedules import SCHEDULES, Schedule
+from fedtide.engines.terms import Terms
 from fedtide.engines.train import Train
 from fedtide.experiment import Experiment
 from fedtide.models import MODELS
@@ -91,7 +92,7 @@ ROOMS: dict[str, type] = {
     "triggers": Trigger,
 }
 USUAL: dict[type, str] = {Source: "dataset"}  # the kind of a section that does not say
-SECTIONS = (Train, EngineChoice, Evaluation, Fleet)
+SECTIONS = (Train, EngineChoice, Terms, Evaluation, Fleet)
 STUDY_KEYS = ("question", "transition_rounds", "compare", "case", "published", "track")
 WORDS: dict[type, str] = {
     bool: "true or false",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedtide.algorithms.fedavg import FedAvg
@@ -69,7 +69,8 @@ class Experiment:
             self.train.memories,
             "The server begins anew in every session, so must they.",
         )
-        self.participation.check_session(self.population.at(0, self.seed))
+        if self.population.announced:
+            self.participation.check_session(self.population.at(0, self.seed))
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +116,8 @@ def run(
     watch: Callable[[Line], None] = lambda line: None,
 ) -> History:
     """Run an experiment; `watch` sees every line of the journal as it is written."""
-    e, algorithm, journal = experiment, experiment.algorithm, journal or Journal()
+    e = replace(experiment, population=experiment.population.opened())
+    algorithm, journal = e.algorithm, journal or Journal()
     with House.furnish(e.data, e.population, e.train, e.engine, e.seed) as house:
         server = algorithm.init(house.initial.x, house.context)
         network = e.network.start(house.crowd.clients, e.seed)
@@ -143,7 +145,7 @@ def run(
                 result = house.engine.run(
                     algorithm, e.train.optimiser, lr, down, now.model.buffers, ids, steps, t
                 )
-                ids, line = result.ids, answered(line, result.ids, work)  # some may be lost
+                ids, line = result.ids, answered(line, result.ids, work) | dict(result.facts)
                 clock.lap("train")
             if len(ids):  # without a cohort the model stays as it is
                 cohort = house.cohort(t, ids, result.walk)
@@ -172,7 +174,8 @@ def begin(
 ) -> tuple[State, Mapping[str, Any], Mapping[str, Any]]:
     """Answer a change of clients with a new start, if one is due; with facts about it and its costs."""
     if t == session.first:
-        e.participation.check_session(session)
+        if e.population.announced:
+            e.participation.check_session(session)
         house.enter(session)
     rehearse = Rehearsal(house, e.algorithm, e.network, now.network, session, t, e.seed)
     number = now.era.number + 1
@@ -199,7 +202,8 @@ def census(e: Experiment, house: House, t: int, session: Session) -> Line:
     if t:
         return moves(e.population.at(t - 1, e.seed).clients, session.clients)
     some = sample(house.crowd.clients)
-    return moves(session.clients[:0], session.clients) | holdings(some, house.labels(t, some))
+    held = holdings(some, house.labels(t, some)) if house.sees_data else {}
+    return moves(session.clients[:0], session.clients) | held
 
 
 def served(house: House, lines: Sequence[Line], model: Model) -> Mapping[str, Any]:

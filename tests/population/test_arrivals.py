@@ -159,4 +159,4 @@ def test_parties_arrive_and_leave_together():
 
 
 def test_the_names_of_the_populations():
-    assert list(POPULATIONS) == ["fixed", "alternating", "pattern", "poisson", "trace"]
+    assert list(POPULATIONS) == ["fixed", "alternating", "pattern", "poisson", "trace", "live"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,8 @@ from fedtide.data.partition import Partition
 
 class Holdings(ABC):
     """A pure function of the round and the client, so that a device can evaluate it for itself."""
+
+    here: ClassVar[bool] = True  # are the examples on this machine?
 
     @abstractmethod
     def sizes(self, t: int, ids: Ids) -> NDArray[np.int64]:

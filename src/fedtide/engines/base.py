@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -50,6 +50,7 @@ class Result(NamedTuple):
     training: Training
     walk: Walk
     is_sum: bool = False  # are `up` and `buffers` weighted sums over the cohort instead?
+    facts: Mapping[str, Any] = {}  # for the journal
 
     @property
     def means(self) -> dict[str, float]:

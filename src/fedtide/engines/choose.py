@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
@@ -21,6 +21,7 @@ from fedtide.engines.base import BufferPolicy, Engine, Traits
 from fedtide.engines.client import Lesson, Row, begin, by_transform, local_step
 from fedtide.engines.loop import Loop
 from fedtide.engines.rules import Sgd
+from fedtide.engines.terms import Terms
 from fedtide.engines.vectorised import Vectorised
 
 ENGINES: dict[str, type[Engine]] = {"loop": Loop, "vectorised": Vectorised}
@@ -34,6 +35,7 @@ class EngineChoice:
     workers: int = 0  # threads across clients; 0: one per core
     chunk: int = 0  # clients stacked at once; 0: by memory
     device: str = "auto"  # auto, cpu, cuda, mps
+    flower: Terms = field(default_factory=Terms)  # for `fedtide deploy`
 
     def __post_init__(self) -> None:
         require(self.workers >= 0, "engine.workers", "zero or positive", self.workers)

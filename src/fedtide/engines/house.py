@@ -97,6 +97,11 @@ class House:
         holdings, targets = self.engine.data.holdings, self.dataset.train.targets.cpu().numpy()
         return Crowd(holdings.clients, lambda: holdings.labels(targets, self.dataset.classes))
 
+    @property
+    def sees_data(self) -> bool:
+        """Are the clients' examples here, and not only with real clients?"""
+        return self.engine.data.holdings.here
+
     def labels(self, t: int, ids: Ids) -> NDArray[np.int64]:
         """How many examples of each label these clients hold in round t: [U, classes]."""
         holdings, targets = self.engine.data.holdings, self.dataset.train.targets.cpu().numpy()
@@ -178,9 +183,11 @@ class House:
             return Model(x, result.buffers)
         return Model(x, self.train.next_buffers(before.buffers, result.buffers, cohort.share))
 
-    def evaluate(self, t: int, model: Model) -> tuple[float, float]:
+    def evaluate(self, t: int, model: Model) -> tuple[float | None, float | None]:
         """Accuracy and loss on the test examples whose labels somebody in the session holds."""
         accuracy, loss = self.engine.evaluate(model, self.dataset.test, self.test)
+        if math.isnan(accuracy):
+            return None, None  # nobody was there to test it
         if not math.isfinite(loss):
             raise TrainingError(
                 f"round {t}: the global model's test loss must be a number. Got {loss}. "

@@ -3,10 +3,11 @@
 from contextlib import nullcontext
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from fedtide.core.rng import torch_seed
-from fedtide.core.trees import rows, stack
+from fedtide.core.trees import rows, stack, tree_map
 from fedtide.core.types import Batch
 from fedtide.engines.base import Errand, InProcess, seeded
 from fedtide.engines.client import Lesson, Report, Whole, client_round
@@ -27,7 +28,8 @@ class Loop(InProcess):
             address = ("dropout", *errand.address, int(errand.ids[u]))
             seed = torch_seed(self.data.seed, *address)
             with seeded(seed) if self.traits.is_random else nullcontext():
-                row, walk = rows(errand.rows, u), rows(errand.walk, u)
+                # Copied, because kernels may add up in another order where a row is not aligned.
+                row, walk = tree_map(torch.clone, rows(errand.rows, u)), rows(errand.walk, u)
                 return client_round(lesson, row, batches, walk, whole)
 
         clients = range(len(errand.ids))

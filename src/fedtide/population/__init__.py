@@ -1,6 +1,7 @@
 """Who exists, and who takes part?"""
 
 from fedtide.population.arrivals import Poisson, Trace
+from fedtide.population.live import Live
 from fedtide.population.sessions import Alternating, Fixed, Pattern, Population
 
 POPULATIONS: dict[str, type[Population]] = {
@@ -9,4 +10,5 @@ POPULATIONS: dict[str, type[Population]] = {
     "pattern": Pattern,
     "poisson": Poisson,
     "trace": Trace,
+    "live": Live,
 }

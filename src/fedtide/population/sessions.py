@@ -1,8 +1,11 @@
 """Arrivals and departures: which clients exist in which rounds."""
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import ClassVar
 
 import numpy as np
 
@@ -14,6 +17,7 @@ from fedtide.core.types import Group, Ids, Session
 class Population(ABC):
     """A process of sessions."""
 
+    announced: ClassVar[bool] = True  # are its sessions known beforehand?
     rounds: int = 10  # rounds per session
 
     def __post_init__(self) -> None:
@@ -31,6 +35,10 @@ class Population(ABC):
     @abstractmethod
     def at(self, t: int, seed: int = 0) -> Session:
         """The session of round t; the seed is for processes that draw."""
+
+    def opened(self) -> Population:
+        """The population as one run meets it."""
+        return self
 
 
 @lru_cache(maxsize=8)

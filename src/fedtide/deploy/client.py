@@ -1,0 +1,164 @@
+"""What runs on a client's machine: it introduces itself, trains a round, tests a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from fedtide import config
+from fedtide.core.trees import rows
+from fedtide.core.types import Ids, Session
+from fedtide.deploy.data import Hook, Settings, of_client
+from fedtide.engines.choose import EngineChoice
+from fedtide.engines.flower import NEVER, Reply
+from fedtide.engines.house import House
+from fedtide.engines.memory import Memory
+from fedtide.engines.roster import NOBODY
+from fedtide.engines.wire import packed, unpacked
+from fedtide.experiment import Experiment
+from fedtide.study import Study
+
+
+def client_app(folder: Path, hook: Hook) -> ClientApp:
+    """The ClientApp of the study in this folder."""
+    app = ClientApp()
+
+    @app.query()
+    def introduce(message: Message, context: Context) -> Message:
+        return Message(introduced(hook, context.node_config), reply_to=message)
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        client = Client(config.load(folder / "study.toml"), hook, context)
+        return Message(client.train(message.content), reply_to=message)
+
+    @app.evaluate()
+    def evaluate(message: Message, context: Context) -> Message:
+        client = Client(config.load(folder / "study.toml"), hook, context)
+        return Message(client.test(message.content), reply_to=message)
+
+    return app
+
+
+def introduced(hook: Hook, settings: Settings) -> RecordDict:
+    """Who this is. Of its data only the number of examples and the shape of one are told."""
+    about: dict[str, Any] = {"client": int(str(settings.get("partition-id", NOBODY)))}
+    about |= {"examples": 0, "shape": "", "dtype": ""}
+    if hook.OWN:
+        dataset = of_client(hook, settings).dataset
+        about["examples"] = len(dataset.train)
+        about["shape"] = " ".join(map(str, dataset.shape))
+        about["dtype"] = str(dataset.train.inputs.dtype).removeprefix("torch.")
+    return RecordDict({"config": ConfigRecord(about)})
+
+
+@dataclass
+class Client:
+    """One client, for as long as it takes to answer one message."""
+
+    study: Study
+    hook: Hook
+    context: Context
+
+    def train(self, letter: RecordDict) -> RecordDict:
+        """A local round, as `loop` defines it."""
+        tree, about = unpacked(letter)
+        e = self._experiment(about)
+        purpose, t, ids = str(about["purpose"]), _int(about, "t"), _ids(about)
+        notes = Notes(self.context.state, "batch" if purpose == "batch" else "aside")
+        ticket = _int(about, "ticket")
+        with self._house(e) as house:
+            pocket = Pocket(notes.read(ticket))
+            house.engine.memory = pocket
+            steps = np.minimum(_int(about, "steps"), house.engine.data.steps(t, ids))
+            result = house.engine.run(
+                e.algorithm,
+                e.train.optimiser,
+                float(str(about["lr"])),
+                tree["down"],
+                tree["buffers"],
+                ids,
+                steps,
+                t,
+                purpose,
+            )
+        notes.write(_int(about, "errand"), pocket.row, keep=ticket)
+        reply = Reply(result.up, result.buffers, result.training, result.walk.steps)
+        forgot = ticket != NEVER and not notes.found
+        return packed(rows(reply, 0), forgot=int(forgot))
+
+    def test(self, letter: RecordDict) -> RecordDict:
+        """Sums over this client's test examples: right answers, and loss."""
+        tree, about = unpacked(letter)
+        with self._house(self._experiment(about)) as house:
+            house.enter(Session(0, _ids(about), 0, 1))
+            test = house.test
+            accuracy, loss = house.engine.evaluate(tree["model"], house.dataset.test, test)
+        sums = {"right": accuracy * len(test), "loss": loss * len(test), "examples": len(test)}
+        return RecordDict({"tested": MetricRecord(dict(sums))})
+
+    def _experiment(self, about: ConfigRecord) -> Experiment:
+        experiment = self.study.cells[_int(about, "cell")].experiment
+        return replace(experiment, seed=_int(about, "seed"))
+
+    def _house(self, e: Experiment) -> House:
+        data = of_client(self.hook, self.context.node_config) if self.hook.OWN else e.data
+        kind = e.engine.kind if e.engine.kind == "vectorised" else "loop"
+        engine = EngineChoice(kind=kind, workers=1, device=e.engine.device)
+        return House.furnish(data, e.population, e.train, engine, e.seed)
+
+
+class Pocket(Memory):
+    """What one client remembers: a single row."""
+
+    def __init__(self, row: Any = None) -> None:
+        super().__init__()
+        self.row = row
+
+    def take(self, ids: Ids, fresh: Any) -> Any:
+        return super().take(ids, fresh) if self.row is None else self.row
+
+    def put(self, ids: Ids, stacked: Any) -> None:
+        self.row = stacked
+
+
+class Notes:
+    """Rows in the state that Flower keeps for a node, each under the errand it came from."""
+
+    def __init__(self, state: RecordDict, purpose: str) -> None:
+        self._state, self._purpose = state, purpose
+        self.found = False
+
+    def read(self, ticket: int) -> Any:
+        """The row that stood after this errand; None if there is none."""
+        name = self._name(ticket)
+        self.found = f"{name} arrays" in self._state
+        if not self.found:
+            return None
+        parts = {part: self._state[f"{name} {part}"] for part in ("arrays", "config")}
+        return unpacked(RecordDict(parts))[0]
+
+    def write(self, errand: int, row: Any, keep: int) -> None:
+        """Note a row; beside it, only the one it came from is still needed."""
+        kept = {self._name(keep), self._name(errand)}
+        for name in [n for n in self._state if n.startswith(f"{self._purpose} ")]:
+            if name.rpartition(" ")[0] not in kept:
+                del self._state[name]
+        for part, record in packed({} if row is None else row).items():
+            self._state[f"{self._name(errand)} {part}"] = record
+
+    def _name(self, errand: int) -> str:
+        return f"{self._purpose} {errand}"
+
+
+def _int(about: ConfigRecord, name: str) -> int:
+    return int(str(about[name]))
+
+
+def _ids(about: ConfigRecord) -> Ids:
+    return np.array([_int(about, "client")], dtype=np.int64)

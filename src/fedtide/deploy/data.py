@@ -1,0 +1,112 @@
+"""Where the data of a deployment are: a share of the study's own, for a try, or on the clients' machines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedtide.core.types import Dataset, Ids
+from fedtide.data.holdings import Holdings
+from fedtide.data.own import Pair, from_tensors
+from fedtide.data.source import Groups, Source
+from fedtide.engines.roster import Roster
+
+Settings = Mapping[str, Any]  # what a machine was started with: --node-config
+
+
+class Hook(Protocol):
+    """The module `data.py` of an app, which its user edits."""
+
+    OWN: bool  # are the functions below to be used?
+    CLASSES: int  # how many labels there are
+    VOCABULARY: int  # how many tokens there are; 0 where inputs are not tokens
+
+    def of_client(self, settings: Settings) -> tuple[Pair, Pair | None]:
+        """What a client trains and, if anything, tests on; called on its machine."""
+
+    def of_server(self) -> Pair | None:
+        """What the server tests on, if anything; called on its machine."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Own(Source):
+    """Examples that are divided already."""
+
+    dataset: Dataset
+    holdings: Holdings
+    title = "own"
+    is_here = True
+
+    def deal(self, groups: Groups, rounds: int, seed: int) -> tuple[Dataset, Holdings]:
+        return self.dataset, self.holdings
+
+
+class Alone(Holdings):
+    """All examples on this machine belong to its one client, whatever its number."""
+
+    clients = 1
+
+    def __init__(self, examples: int) -> None:
+        self._examples = examples
+
+    def sizes(self, t: int, ids: Ids) -> NDArray[np.int64]:
+        return np.full(len(ids), self._examples)
+
+    def examples(self, t: int, ids: Ids, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        return places
+
+    def labels(self, targets: NDArray[np.int64], classes: int) -> NDArray[np.int64]:
+        return np.bincount(targets, minlength=classes)[None]
+
+    def held(self, t: int, ids: Ids) -> NDArray[np.int64]:
+        return np.arange(self._examples)
+
+
+class Elsewhere(Holdings):
+    """The examples lie with the clients; the server knows how many, and nothing else."""
+
+    here = False
+
+    def __init__(self, roster: Roster, classes: int) -> None:
+        self._roster, self._classes = roster, classes
+
+    @property
+    def clients(self) -> int:
+        return self._roster.clients
+
+    def sizes(self, t: int, ids: Ids) -> NDArray[np.int64]:
+        sizes = self._roster.examples
+        return np.array([sizes.get(client, 0) for client in ids.tolist()], dtype=np.int64)
+
+    def examples(self, t: int, ids: Ids, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        raise NotImplementedError("no example is on the server")
+
+    def labels(self, targets: NDArray[np.int64], classes: int) -> NDArray[np.int64]:
+        return np.zeros((self.clients, classes), dtype=np.int64)
+
+    def held(self, t: int, ids: Ids) -> NDArray[np.int64]:
+        return np.arange(self._classes)  # of the placeholder below: every label may occur
+
+
+def of_client(hook: Hook, settings: Settings) -> Own:
+    """A client's own data, as its machine sees them."""
+    train, test = hook.of_client(settings)
+    dataset = from_tensors(train, test or train, hook.CLASSES)
+    dataset = replace(dataset, vocabulary=hook.VOCABULARY)
+    return Own(dataset=dataset, holdings=Alone(len(dataset.train)))
+
+
+def of_server(hook: Hook, roster: Roster) -> tuple[Own, bool]:
+    """What the server has, and whether it can test; for training, only what an input looks like."""
+    card = next(iter(roster.cards.values()))
+    inputs = torch.zeros(hook.CLASSES, *card.shape, dtype=getattr(torch, card.dtype))
+    train = (inputs, torch.arange(hook.CLASSES))
+    test = hook.of_server()
+    dataset = from_tensors(train, test or train, hook.CLASSES)
+    dataset = replace(dataset, vocabulary=hook.VOCABULARY)
+    return Own(dataset=dataset, holdings=Elsewhere(roster, hook.CLASSES)), test is not None

@@ -1,0 +1,101 @@
+"""What runs on the server: every run of a study, on the clients that are connected."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from pathlib import Path
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+from rich.console import Console
+
+from fedtide import config
+from fedtide.core.errors import EngineError, FedTideError, require
+from fedtide.deploy.data import Hook, of_server
+from fedtide.engines.flower import Deployed
+from fedtide.engines.roster import Roster
+from fedtide.experiment import Experiment
+from fedtide.population.live import Live
+from fedtide.study import Cell, Progress, Study, run_study
+
+MARK = "fedtide: "  # begins every line that `fedtide deploy up` shows
+
+
+def server_app(folder: Path, hook: Hook) -> ServerApp:
+    """The ServerApp of the study in this folder."""
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        study = config.load(folder / "study.toml")
+        settings = context.run_config
+        out, first = str(settings.get("out", "runs")), int(str(settings.get("clients", 0)))
+        try:
+            serve(study, grid, hook, Path(out), first)
+        except FedTideError as error:
+            say(f"failed: {error}")
+            raise
+
+    return app
+
+
+def serve(study: Study, grid: Grid, hook: Hook, out: Path, first: int = 0) -> Path:
+    """Run the study with the clients of this grid, once `first` of them are there or the wait is over."""
+    crowd = max(_clients(cell.experiment, hook) for cell in study.cells)
+    roster = Roster(grid, study.cells[0].experiment.engine.flower, crowd)
+    here = roster.gather(max(first, roster.terms.minimum))
+    if not len(here):
+        raise EngineError(
+            "engine.flower.wait must be long enough for the first client to connect. Got "
+            f"{roster.terms.wait:g} seconds without one. Start the SuperNodes, then run again."
+        )
+    say(f"clients {here.tolist()} are here")
+    cells = tuple(
+        Cell(cell.settings, deployed(number, cell.experiment, roster, hook))
+        for number, cell in enumerate(study.cells)
+    )
+    folder, _ = run_study(replace(study, cells=cells), out, 1, _watch)
+    say(f"done: {folder.path}")
+    return folder.path
+
+
+def deployed(cell: int, e: Experiment, roster: Roster, hook: Hook) -> Experiment:
+    """The experiment of a cell with real clients in place of simulated ones."""
+    data, can_test, tests = e.data, True, e.engine.flower.tests
+    if hook.OWN:
+        data, can_test = of_server(hook, roster)
+    by_clients = tests == "clients" or (tests == "auto" and not can_test)
+    where, must = "engine.flower.tests", "'clients' or 'auto' where of_server() gives nothing"
+    require(can_test or by_clients, where, must, tests)
+    where, must = "evaluation.fairness", "false where clients test"
+    require(not (by_clients and e.evaluation.fairness), where, must, True)
+    settings = {f.name: getattr(e.engine, f.name) for f in fields(e.engine)}
+    engine = Deployed(**settings, roster=roster, cell=cell, tested_by_clients=by_clients)
+    population = e.population
+    if isinstance(population, Live):
+        population = replace(population, who=roster.present)
+    return replace(e, data=data, engine=engine, population=population)
+
+
+def say(words: str) -> None:
+    """A line for whoever watches the deployment."""
+    Console(highlight=False).print(MARK + words, markup=False, soft_wrap=True)
+
+
+def _clients(e: Experiment, hook: Hook) -> int:
+    """How many clients may ever exist."""
+    if hook.OWN:
+        return sum(group.clients for group in e.population.groups(hook.CLASSES))
+    return e.data.deal(e.population.groups, e.population.length, e.seed)[1].clients
+
+
+def _watch(news: Progress) -> None:
+    line = news.line
+    words = [f"{line['cohort']} of {line['population']} clients"]
+    for word in ("arrived", "left"):
+        if line.get(word, {}).get("clients"):
+            words.append(f"{line[word].get('ids', line[word]['clients'])} {word}")
+    words += [f"{line[word]} {word}" for word in ("lost", "late", "failed") if word in line]
+    words += ["new start"] if "start" in line else []
+    words += [] if line["accuracy"] is None else [f"accuracy {line['accuracy']:.1%}"]
+    say(f"{news.label}, seed {news.seed}, round {line['t']}: {', '.join(words)}")

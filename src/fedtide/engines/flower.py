@@ -1,0 +1,167 @@
+"""Real clients over Flower: the server sends `down` to them and stacks what comes back.
+
+What a client remembers never leaves it. The server keeps a ticket instead: the number of the errand after
+which the client's memory stands. A client whose reply was not counted is told so by its next letter, and
+goes on from the memory before: as in a simulation, an upload that does not arrive leaves no trace.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from flwr.app import MessageType, RecordDict
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedtide.core.errors import EngineError
+from fedtide.core.task import Task
+from fedtide.core.trees import leaves, stack, tree_map
+from fedtide.core.types import Buffers, Examples, Ids, Model, Nothing, Training, Vector, Walk
+from fedtide.data.batches import ClientData
+from fedtide.engines.base import BufferPolicy, Engine, Result, Traits
+from fedtide.engines.choose import EngineChoice
+from fedtide.engines.client import AnyAlgorithm
+from fedtide.engines.roster import Roster
+from fedtide.engines.rules import Rule
+from fedtide.engines.wire import packed, unpacked
+
+NEVER = -1  # the ticket of a client that has nothing to remember
+
+_errands = count(time.time_ns() // 1_000_000)  # never the same again, also after a restart
+
+
+class Reply(NamedTuple):
+    """What a client sends back."""
+
+    up: Any
+    buffers: Buffers
+    training: Training
+    steps: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deployed(EngineChoice):
+    """An [engine] whose clients are real."""
+
+    roster: Roster
+    cell: int = 0  # of the study, which every client has as a file
+    tested_by_clients: bool = False
+
+    def build(self, task: Task, data: ClientData, buffers: BufferPolicy) -> Engine:
+        self.roster.terms = self.flower
+        traits = Traits(is_random=False, mixes=False, vmap_error="")  # nothing is trained here
+        why = "flower: clients are connected over a network"
+        return Flower(task, data, traits, buffers, 1, 0, why, choice=self)
+
+
+@dataclass(eq=False)
+class Flower(Engine):
+    """Sends a round's work to the nodes of the cohort, and takes their replies until the deadline."""
+
+    choice: Deployed = field(kw_only=True)
+
+    def run(
+        self,
+        algorithm: AnyAlgorithm,
+        rule: Rule,
+        lr: float,
+        down: Any,
+        buffers: Buffers,
+        ids: Ids,
+        steps: NDArray[np.int64],
+        t: int,
+        purpose: str = "batch",
+    ) -> Result:
+        roster, errand = self.choice.roster, next(_errands)
+        roster.look()
+        tickets = self.memory.take(ids, torch.tensor(NEVER)).tolist()
+        tree = {"down": down, "buffers": buffers}
+        about: dict[str, Any] = {
+            **self._run,
+            "t": t,
+            "purpose": purpose,
+            "lr": lr,
+            "errand": errand,
+        }
+        letters = {
+            client: packed(tree, **about, client=client, steps=made, ticket=ticket)
+            for client, made, ticket in zip(ids.tolist(), steps.tolist(), tickets, strict=True)
+        }
+        answers = roster.ask(MessageType.TRAIN, letters, roster.terms.enough)
+        replies, forgot = self._read(answers)
+        facts = roster.counted() | ({"forgot": forgot} if forgot else {})
+        if len(replies) < roster.terms.minimum:
+            return _nothing(down.x, facts)
+        who = np.array(sorted(replies), dtype=np.int64)
+        self.memory.put(who, torch.full((len(who),), errand))
+        back: Reply = stack([replies[client] for client in who.tolist()])
+        walk = Walk(back.steps, torch.full_like(back.steps, lr), rule.weight(back.steps))
+        return Result(who, back.up, back.buffers, back.training, walk, facts=facts)
+
+    def evaluate(self, model: Model, examples: Examples, index: Tensor) -> tuple[float, float]:
+        if not self.choice.tested_by_clients:
+            return super().evaluate(model, examples, index)
+        roster = self.choice.roster
+        letters = {
+            client: packed({"model": model}, **self._run, client=client) for client in roster.cards
+        }
+        answers = roster.ask(MessageType.EVALUATE, letters).values()
+        found = [answer.metric_records["tested"] for answer in answers]
+        right, loss, seen = (
+            sum(float(str(one[name])) for one in found) for name in ("right", "loss", "examples")
+        )
+        return (right / seen, loss / seen) if seen else (math.nan, math.nan)
+
+    @property
+    def _run(self) -> dict[str, int]:
+        """Which run of the study this is."""
+        return {"cell": self.choice.cell, "seed": self.data.seed}
+
+    def _read(self, answers: Mapping[int, RecordDict]) -> tuple[dict[int, Reply], int]:
+        """The replies that can be used: whole, finite, and of the shape that most of them have.
+
+        With the number of clients that had lost their memory, say because they were restarted.
+        """
+        replies: dict[int, Reply] = {}
+        forgot = 0
+        for client, answer in answers.items():
+            try:
+                reply, about = unpacked(answer, self.task.initial.x.device)
+                replies[client] = _checked(reply)
+                forgot += int(str(about["forgot"]))
+            except EngineError as error:
+                self.choice.roster.refuse(client, str(error))
+        shapes = {client: _shape(reply) for client, reply in replies.items()}
+        usual = Counter(shapes.values()).most_common(1)
+        for client, shape in shapes.items():
+            if shape != usual[0][0]:
+                self.choice.roster.refuse(client, "its update has another shape than the others'")
+                del replies[client]
+        return replies, forgot
+
+
+def _checked(reply: Any) -> Reply:
+    if not isinstance(reply, Reply):
+        raise EngineError(f"A reply must be an update. Got {type(reply).__name__}.")
+    if not all(bool(torch.isfinite(leaf).all()) for leaf in leaves(reply)):
+        raise EngineError("An update must be made of finite numbers. Got others.")
+    return reply
+
+
+def _shape(reply: Reply) -> str:
+    return repr(tree_map(lambda leaf: leaf.to("meta"), reply))
+
+
+def _nothing(x: Vector, facts: Mapping[str, Any]) -> Result:
+    """The result of a round in which too few have answered."""
+    none = x.new_zeros(0)
+    training, walk = Training(none, none), Walk(none, none, none)
+    return Result(np.empty(0, dtype=np.int64), Nothing(), {}, training, walk, facts=facts)

@@ -1,0 +1,85 @@
+"""Trees of tensors as Flower records: every tensor under the names of its fields, `down/x`, `up/dc`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from torch import Tensor
+
+from fedtide.core.errors import EngineError
+
+# What is in a record, as JSON: null for a tensor, {"fields"} for a mapping, also {"type"} for a NamedTuple.
+Contents = Any
+
+
+def packed(tree: Any, **settings: int | float | str) -> RecordDict:
+    """A tree and a few settings as the content of a message."""
+    arrays = {path: _array(leaf) for path, leaf in _paths(tree, "")}
+    config = ConfigRecord({"contents": json.dumps(_contents(tree)), **settings})
+    return RecordDict({"arrays": ArrayRecord(arrays), "config": config})
+
+
+def unpacked(record: RecordDict, device: torch.device | None = None) -> tuple[Any, ConfigRecord]:
+    """The tree and the settings again."""
+    try:
+        arrays, config = record.array_records["arrays"], record.config_records["config"]
+        contents = json.loads(str(config["contents"]))
+        # Cloned: memory of torch is aligned, that of numpy may not be, and sums depend on it.
+        tensors = {path: torch.from_numpy(array.numpy()).clone() for path, array in arrays.items()}
+        tree = _tree(contents, {path: leaf.to(device) for path, leaf in tensors.items()}, "")
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise EngineError(
+            f"A message must hold what its `contents` say. Got {error!r}. "
+            "Deploy the same version of FedTide and of the app on every machine."
+        ) from error
+    return tree, config
+
+
+def _array(leaf: Tensor) -> Array:
+    return Array(leaf.detach().cpu().contiguous().numpy())
+
+
+def _parts(tree: Any) -> Iterator[tuple[str, Any]]:
+    """The named parts of a mapping or a NamedTuple."""
+    return iter(tree.items() if isinstance(tree, Mapping) else tree._asdict().items())
+
+
+def _paths(tree: Any, path: str) -> Iterator[tuple[str, Tensor]]:
+    if isinstance(tree, Tensor):
+        yield path, tree
+    else:
+        for name, part in _parts(tree):
+            yield from _paths(part, f"{path}/{name}" if path else name)
+
+
+def _contents(tree: Any) -> Contents:
+    if isinstance(tree, Tensor):
+        return None
+    fields = {name: _contents(part) for name, part in _parts(tree)}
+    if isinstance(tree, Mapping):
+        return {"fields": fields}
+    return {"type": f"{type(tree).__module__}:{type(tree).__qualname__}", "fields": fields}
+
+
+def _tree(contents: Contents, tensors: Mapping[str, Tensor], path: str) -> Any:
+    if contents is None:
+        return tensors[path]
+    parts = {
+        name: _tree(inner, tensors, f"{path}/{name}" if path else name)
+        for name, inner in contents["fields"].items()
+    }
+    return _named_tuple(contents["type"])(**parts) if "type" in contents else parts
+
+
+def _named_tuple(name: str) -> type:
+    """A NamedTuple of a module that is already loaded: a message never imports anything."""
+    module, _, member = name.partition(":")
+    found = getattr(sys.modules.get(module), member, None)
+    if not (isinstance(found, type) and issubclass(found, tuple) and hasattr(found, "_fields")):
+        raise ValueError(f"{name} is not a NamedTuple of this app")
+    return found

@@ -1,0 +1,285 @@
+"""The server's loop and real ClientApps, with a mailbox in place of the network."""
+
+import time
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import ArrayRecord, Message
+from village import SHARE, Village
+
+from fedtide import config, run
+from fedtide.core.errors import ConfigError, EngineError
+from fedtide.data.holdings import distribute
+from fedtide.deploy.server import deployed, serve
+from fedtide.engines.roster import Roster
+from fedtide.engines.terms import Terms
+from fedtide.population.process import Participation
+from fedtide.record.folder import StudyFolder
+from fedtide.study import run_study
+
+NODES = {70: {"partition-id": 2}, 71: {"partition-id": 0}, 72: {"partition-id": 1}}
+CLIENT_1 = 72
+
+
+def written(
+    folder,
+    algorithm="scaffold",
+    population='kind = "fixed"',
+    rounds=4,
+    train="",
+    flower="deadline = 5",
+    more="",
+):
+    """A small study for three clients, as a file in this folder."""
+    (folder / "study.toml").write_text(f"""
+data = {{ name = "digits", partition = {{ kind = "dirichlet", alpha = 0.5 }} }}
+population = {{ {population}, clients = 3, rounds = {rounds} }}
+algorithm = "{algorithm}"
+train = {{ model = "linear", steps = 3, lr = 0.1{train} }}
+engine = {{ kind = "loop", workers = 1, flower = {{ wait = 0.5, {flower} }} }}
+{more}
+""")
+    return config.load(folder / "study.toml")
+
+
+def experiment(study, village, hook=SHARE):
+    """The study's one experiment with the clients of this village."""
+    e = study.cells[0].experiment
+    roster = Roster(village, e.engine.flower, 3)
+    roster.gather(len(village.contexts) - len(village.absent | village.asleep))
+    return deployed(0, e, roster, hook)
+
+
+def in_round(t, action):
+    """Do this when a letter of round t is posted, and undo nothing."""
+
+    def before(message):
+        about = message.content.config_records.get("config", {})
+        if about.get("t") == t:
+            action(message)
+
+    return before
+
+
+def models(folder):
+    return {path.parts[-3]: path.read_bytes() for path in folder.glob("cells/*/*/*.safetensors")}
+
+
+def test_three_clients_equal_the_loop_bit_for_bit(tmp_path):
+    """FedAvg, SCAFFOLD and MOON, five rounds, clients numbered in another order than they connect."""
+    compare = '[compare]\nalgorithm = ["fedavg", "scaffold", "moon"]\nseed = [5]\n'
+    study = written(tmp_path, rounds=5, more=compare)
+    real = serve(study, Village(tmp_path, NODES), SHARE, tmp_path / "real", 3)
+    simulated, _ = run_study(study, tmp_path / "simulated", jobs=1)
+    assert len(models(real)) == 3
+    assert models(real) == models(simulated.path)
+    journals = [cell.runs[5] for cell in StudyFolder(real).journals()]
+    assert all(line["cohort"] == 3 and "lost" not in line for runs in journals for line in runs)
+
+
+def test_what_a_client_carries_stays_in_its_node(tmp_path):
+    """The state of a local optimiser with momentum: equal to the loop, and never in a reply."""
+    study = written(
+        tmp_path, "fedavg", train=', optimiser = { kind = "sgd", momentum = 0.9, carried = true }'
+    )
+    village = Village(tmp_path, NODES)
+    history = run(experiment(study, village))
+    assert torch.equal(history.model.x, run(study.cells[0].experiment).model.x)
+    kept = [name for name in village.contexts[70].state if name.endswith("arrays")]
+    assert len(kept) == 2  # after the last errand, and before it
+    replies = [
+        set(r.content.array_records["arrays"]) for r in village.replies if r.content.array_records
+    ]
+    assert all(
+        names == {"up/delta", "training/loss", "training/accuracy", "steps"} for names in replies
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Without(Participation):
+    """Everybody, but client 1 not in round 2."""
+
+    def draw(self, who, t, session, seed):
+        return session.clients[session.clients != 1] if t == 2 else session.clients
+
+
+def test_a_reply_after_the_deadline_leaves_no_trace(tmp_path):
+    """Client 1 trains in round 2, too late: dropped, counted when it comes, and its memory is the one
+    before, so that the run is the one in which it did not take part."""
+    study = written(tmp_path, flower="deadline = 1.0, misses = 2")
+    village = Village(tmp_path, NODES)
+
+    def slow(message):
+        village.slow = {CLIENT_1: 1.2} if message.content.config_records["config"]["t"] == 2 else {}
+
+    village.before = lambda message: slow(message) if message.content.config_records else None
+    history = run(experiment(study, village))
+    assert [line["cohort"] for line in history.rounds] == [3, 3, 2, 3]
+    assert [line.get("lost", 0) for line in history.rounds] == [0, 0, 1, 0]
+    assert [line.get("late", 0) for line in history.rounds] == [0, 0, 0, 1]
+    assert history.rounds[2]["clients"] == [0, 2]
+    simulated = run(replace(study.cells[0].experiment, participation=Without()))
+    assert torch.equal(history.model.x, simulated.model.x)
+
+
+def test_arrivals_and_departures_are_sessions_and_bring_a_new_start(tmp_path):
+    """Client 2 is late, client 1 sleeps from round 4 on and returns: DIMC's start acts on what is seen."""
+    more = 'start = { kind = "similarity", P = 1 }'
+    study = written(
+        tmp_path, "fedprox", 'kind = "live"', rounds=10, flower="deadline = 0.7", more=more
+    )
+    village = Village(tmp_path, NODES)
+    village.absent = {70}
+
+    def news(message):
+        t = message.content.config_records.get("config", {}).get("t")
+        if t == 1:
+            village.absent = set()
+        if t in (4, 7):
+            village.asleep = {CLIENT_1} if t == 4 else set()
+
+    village.before = news
+    lines = run(experiment(study, village)).rounds
+    arrived = {line["t"]: line["arrived"]["ids"] for line in lines if "arrived" in line}
+    left = {line["t"]: line["left"]["ids"] for line in lines if "left" in line}
+    assert arrived[0] == "0-1"
+    assert "2" in arrived.values()
+    assert left[5] == "1"
+    assert [t for t, who in arrived.items() if who == "1" and t > 5]
+    assert lines[4]["lost"] == 1
+    assert lines[-1]["session"] == len(arrived) - 1 == 3
+    starts = [line for line in lines if "start" in line]
+    assert [line["t"] for line in starts] == list(arrived)
+    assert "start_weights" in starts[-1]
+    assert starts[-1]["gradient_rounds"] == 1
+
+
+def test_enough_replies_end_a_round(tmp_path):
+    """Over-selection: two of three are enough; the third comes later and is counted."""
+    study = written(tmp_path, "fedavg", rounds=4, flower="deadline = 20, enough = 0.6")
+    village = Village(tmp_path, NODES)
+    village.slow = {CLIENT_1: 0.3}
+    e = experiment(study, village)
+    started = time.monotonic()
+    lines = run(e).rounds
+    assert time.monotonic() - started < 15
+    assert [line["cohort"] for line in lines] == [2, 2, 2, 2]
+    assert sum(line.get("late", 0) for line in lines) >= 1
+
+
+def test_too_few_replies_change_nothing(tmp_path):
+    study = written(tmp_path, rounds=2, flower="deadline = 0.6, minimum = 3")
+    village = Village(tmp_path, NODES)
+    village.before = in_round(1, lambda message: village.asleep.add(CLIENT_1))
+    history = run(experiment(study, village))
+    one = run(
+        replace(
+            study.cells[0].experiment,
+            population=replace(study.cells[0].experiment.population, rounds=1),
+        )
+    )
+    assert torch.equal(history.model.x, one.model.x)
+    assert (history.rounds[1]["cohort"], history.rounds[1]["lost"]) == (0, 3)
+
+
+def test_a_client_that_fails_and_one_that_sends_nonsense(tmp_path):
+    """An exception on a client, and an update that is not a number: counted, and the run goes on."""
+    study = written(tmp_path, "fedavg", rounds=3)
+    village = Village(tmp_path, NODES)
+
+    def spoil(message: Message):
+        if message.metadata.dst_node_id == CLIENT_1:
+            arrays = message.content.array_records["arrays"]
+            bad = {k: np.full_like(a.numpy(), np.nan) for k, a in arrays.items()}
+            message.content["arrays"] = ArrayRecord(
+                {k: ArrayRecord([v])["0"] for k, v in bad.items()}
+            )
+
+    village.before = in_round(1, spoil)
+    lines = run(experiment(study, village)).rounds
+    assert [line["cohort"] for line in lines] == [3, 2, 3]
+    assert lines[1]["failed"] == 1
+
+
+def test_a_node_that_lost_its_state_is_noticed(tmp_path):
+    study = written(tmp_path, rounds=3)
+    village = Village(tmp_path, NODES)
+    village.before = in_round(2, lambda message: village.contexts[CLIENT_1].state.clear())
+    lines = run(experiment(study, village)).rounds
+    assert [line.get("forgot", 0) for line in lines] == [0, 0, 1]
+
+
+def own_data(folder, test):
+    """A hook whose clients hold what the study's partition gives them, as their own tensors."""
+    e = config.load(folder / "study.toml").cells[0].experiment
+    dataset = e.data.load()
+    held = distribute(dataset, e.data.partition, e.population.groups(10), e.seed)
+
+    def of_client(settings):
+        mine = torch.from_numpy(held.held(0, np.array([settings["partition-id"]])))
+        pair = (dataset.train.inputs[mine], dataset.train.targets[mine])
+        return pair, pair
+
+    def of_server():
+        return (dataset.test.inputs, dataset.test.targets) if test else None
+
+    return SimpleNamespace(
+        OWN=True, CLASSES=10, VOCABULARY=0, of_client=of_client, of_server=of_server
+    )
+
+
+@pytest.mark.parametrize("test", [True, False])
+def test_data_of_the_clients_own(tmp_path, test):
+    """The same examples from the clients' hooks: the same bits; who has test examples tests."""
+    study = written(tmp_path, rounds=3)
+    hook = own_data(tmp_path, test)
+    history = run(experiment(study, Village(tmp_path, NODES, hook), hook))
+    simulated = run(study.cells[0].experiment)
+    assert torch.equal(history.model.x, simulated.model.x)
+    assert "holdings" not in history.rounds[0]
+    here = [line["accuracy"] for line in history.rounds]
+    there = [line["accuracy"] for line in simulated.rounds]
+    assert (here == there) == test
+    assert all(0 < accuracy < 1 for accuracy in here)
+
+
+def test_nobody_answers_the_test(tmp_path):
+    study = written(tmp_path, rounds=2, flower='deadline = 0.5, tests = "clients"')
+    village = Village(tmp_path, NODES)
+    village.before = lambda m: (
+        village.asleep.update(NODES) if m.metadata.message_type == "evaluate" else None
+    )
+    lines = run(experiment(study, village)).rounds
+    assert [line["accuracy"] for line in lines] == [None, None]
+
+
+def test_who_must_test(tmp_path):
+    study = written(tmp_path, flower='deadline = 5, tests = "server"')
+    hook = own_data(tmp_path, test=False)
+    with pytest.raises(ConfigError, match=r"engine.flower.tests must be 'clients' or 'auto'"):
+        experiment(study, Village(tmp_path, NODES, hook), hook)
+
+
+def test_numbers_of_clients(tmp_path):
+    """Without a number the lowest free one; a restarted client takes its number over; too high is refused."""
+    written(tmp_path)
+    village = Village(tmp_path, {1: {"partition-id": 1}, 2: {}, 3: {}, 4: {"partition-id": 9}})
+    roster = Roster(village, Terms(wait=0.2), 3)
+    assert roster.gather(3).tolist() == [0, 1, 2]
+    assert roster.cards[1].node == 1
+    village.contexts[5] = village.contexts.pop(1)
+    roster.look()
+    assert sorted(roster.cards) == [0, 2]
+    assert roster.gather(3).tolist() == [0, 1, 2]
+    assert roster.cards[1].node == 5
+
+
+def test_nobody_comes(tmp_path):
+    study = written(tmp_path)
+    started = time.monotonic()
+    with pytest.raises(EngineError, match="Start the SuperNodes"):
+        serve(study, Village(tmp_path, {}), SHARE, tmp_path / "out")
+    assert time.monotonic() - started < 5
