@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import torch
+
 from fedtide.algorithms.fedavg import FedAvg
 from fedtide.core.errors import require
 from fedtide.core.task import Layout
-from fedtide.core.types import Model, Round, Session
+from fedtide.core.types import Model, Round, Session, Walk
 from fedtide.data.source import Data, Source
 from fedtide.engines.choose import EngineChoice
 from fedtide.engines.client import AnyAlgorithm
@@ -71,6 +73,24 @@ class Experiment:
         )
         if self.population.announced:
             self.participation.check_session(self.population.at(0, self.seed))
+        if self.engine.uploads == "sums":
+            self._check_sums()
+
+    def _check_sums(self) -> None:
+        one = torch.ones(1)
+        require(
+            self.algorithm.weigh(one, Walk(one, one, one)) is not None,
+            "engine.uploads",
+            f"'stacked' with {type(self.algorithm).__name__}, whose server needs every upload",
+            self.engine.uploads,
+        )
+        probes = self.evaluation.probes
+        require(
+            "drift" not in probes,
+            "evaluation.probes",
+            "without 'drift', which needs every upload, where engine.uploads = 'sums'",
+            probes,
+        )
 
 
 @dataclass(frozen=True, eq=False)

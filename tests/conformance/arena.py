@@ -83,11 +83,11 @@ class World:
             torch.manual_seed(3)
             return Task(MODELS[self.model]().to(self.dtype))
 
-    def engine(self, kind: str, workers: int = 1, chunk: int = 0):
+    def engine(self, kind: str, workers: int = 1, chunk: int = 0, **more: Any):
         owners = np.repeat(np.arange(len(self.sizes)), self.sizes)
         holdings = Static.of_owners(owners, len(self.sizes))
         data = ClientData(self.examples(), holdings, self.batching, seed=11)
-        choice = EngineChoice(kind=kind, workers=workers, chunk=chunk, device="cpu")
+        choice = EngineChoice(kind=kind, workers=workers, chunk=chunk, device="cpu", **more)
         return choice.build(self.task(), data, self.policy)
 
 
@@ -114,13 +114,15 @@ def drive(engine, algorithm, rule, cohorts=COHORTS, lr=LR) -> Outcome:
             down = algorithm.broadcast(server)
             steps = engine.data.steps(t, ids)
             result = engine.run(algorithm, rule, lr, down, buffers, ids, steps, t)
+            ids = result.ids
             sizes = engine.data.holdings.sizes(t, ids)
             share = torch.from_numpy(sizes / sizes.sum()).to(x)
             cohort = Cohort(torch.from_numpy(ids), share, result.walk, population, t)
-            server = algorithm.aggregate(server, result.up, cohort)
-            buffers = train.next_buffers(buffers, result.buffers, share)
+            server = result.aggregated(algorithm, server, cohort)
             training.append(by_client(ids, result.training))
-            clients.append(by_client(ids, result.buffers))
+            summed, sent = result.is_sum, result.buffers
+            buffers = sent if summed else train.next_buffers(buffers, sent, share)
+            clients.append({} if summed else by_client(ids, sent))
     return Outcome(server, buffers, remembered(engine, algorithm, rule, down), training, clients)
 
 

@@ -1,15 +1,19 @@
-"""States are NamedTuples and dicts of tensors; these few functions act on every tensor inside them."""
+"""States are NamedTuples and dicts of tensors; these few functions act on every tensor inside them.
+
+On their way to other processes the tensors are plain arrays.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 
 def tree_map(function: Callable[..., Tensor], tree: Any, *others: Any) -> Any:
     """Apply `function` to every tensor of `tree`, together with the tensors at its place in `others`."""
-    if isinstance(tree, Tensor):
+    if isinstance(tree, Tensor | np.ndarray):
         return function(tree, *others)
     if isinstance(tree, Mapping):
         return {

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from fedtide.core.errors import ConfigError, require
@@ -93,6 +94,16 @@ class ClientData:
     holdings: Holdings
     batching: Batching
     seed: int
+
+    def share(self, ids: Ids) -> ClientData:
+        """The data of these clients alone; they keep their numbers."""
+        index, holdings = self.holdings.share(ids)
+        examples = self.examples
+        if index is not None:
+            there = torch.from_numpy(index).to(examples.targets.device)
+            inputs, targets = examples.inputs[there], examples.targets[there]
+            examples = replace(examples, inputs=inputs, targets=targets)
+        return replace(self, examples=examples, holdings=holdings)
 
     def steps(self, t: int, ids: Ids) -> NDArray[np.int64]:
         """Local steps each client's data allow."""

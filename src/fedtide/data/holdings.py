@@ -29,6 +29,13 @@ class Holdings(ABC):
     def examples(self, t: int, ids: Ids, places: NDArray[np.int64]) -> NDArray[np.int64]:
         """The examples at `places` [U, ...] of each client's store."""
 
+    def share(self, ids: Ids) -> tuple[NDArray[np.int64] | None, Holdings]:
+        """The examples that these clients ever hold, and their holdings counted among those alone.
+
+        None stands for all examples, where it is not known better.
+        """
+        return None, self
+
     @property
     @abstractmethod
     def clients(self) -> int:
@@ -90,6 +97,12 @@ class Static(Holdings):
         np.add.at(marks, self.offsets[ids], 1)
         np.add.at(marks, self.offsets[ids + 1], -1)
         return self.order[marks[:-1].cumsum() > 0]
+
+    def share(self, ids: Ids) -> tuple[NDArray[np.int64], Static]:
+        counts = np.zeros(self.clients, dtype=np.int64)
+        counts[ids] = self.sizes(0, ids)
+        index, order = np.unique(self.held(0, ids), return_inverse=True)
+        return index, Static(order, np.concatenate([[0], counts.cumsum()]))
 
 
 class Pace(NamedTuple):

@@ -17,7 +17,18 @@ from torch import Tensor
 from fedtide.core.errors import EngineError, TrainingError
 from fedtide.core.task import Task
 from fedtide.core.trees import leaves, repeated
-from fedtide.core.types import Batch, Buffers, Cohort, Examples, Ids, Model, Nothing, Training, Walk
+from fedtide.core.types import (
+    Batch,
+    Buffers,
+    Cohort,
+    Examples,
+    Ids,
+    Model,
+    Nothing,
+    Training,
+    Vector,
+    Walk,
+)
 from fedtide.data.batches import ClientData, Picks
 from fedtide.engines.client import AnyAlgorithm, Lesson, Report, Row
 from fedtide.engines.memory import Memory
@@ -116,6 +127,11 @@ class Engine(ABC):
     ) -> Result:
         """One round of these clients, from `down`: `steps[u]` local steps each, at least one."""
 
+    def newcomer(self, algorithm: AnyAlgorithm, rule: Rule, down: Any, buffers: Buffers) -> Row:
+        """What a client remembers when it takes part for the first time."""
+        carried = rule.start(down.x) if rule.carried else Nothing()
+        return Row(algorithm.memory(down), carried, buffers if self.buffers == "local" else {})
+
     def evaluate(self, model: Model, examples: Examples, index: Tensor) -> tuple[float, float]:
         """Accuracy and mean loss on the examples at `index`."""
 
@@ -153,15 +169,11 @@ class InProcess(Engine):
         purpose: str = "batch",
     ) -> Result:
         lesson = Lesson(self.task, algorithm, rule, lr, down, buffers, self.data.batching.epochs)
-        started, local = rule.start(down.x), self.buffers == "local"
-        fresh = Row(
-            algorithm.memory(down), started if rule.carried else Nothing(), buffers if local else {}
-        )
-        rows: Row = self.memory.take(ids, fresh)
+        local = self.buffers == "local"
+        rows: Row = self.memory.take(ids, self.newcomer(algorithm, rule, down, buffers))
         if not rule.carried:
-            rows = rows._replace(rule=repeated(started, len(ids)))
-        made = torch.as_tensor(steps).to(down.x)
-        walk = Walk(made, torch.full_like(made, lr), rule.weight(made))
+            rows = rows._replace(rule=repeated(rule.start(down.x), len(ids)))
+        walk = walked(rule, lr, steps, down.x)
         picks = self.data.picks(t, ids, steps, purpose)
         ground = None
         if algorithm.surveys != "never":
@@ -188,6 +200,12 @@ class InProcess(Engine):
         device = examples.targets.device
         inputs, targets = examples.take(torch.from_numpy(index).to(device))
         return Batch(inputs, targets, torch.from_numpy(mask).to(device, torch.get_default_dtype()))
+
+
+def walked(rule: Rule, lr: float, steps: NDArray[np.int64], x: Vector) -> Walk:
+    """How clients move that make so many steps."""
+    made = torch.as_tensor(steps).to(x)
+    return Walk(made, torch.full_like(made, lr), rule.weight(made))
 
 
 def check_finite(done: Report, t: int, ids: Ids, lr: float) -> None:

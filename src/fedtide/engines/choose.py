@@ -17,32 +17,50 @@ from fedtide.core.task import Task
 from fedtide.core.trees import repeated, stack
 from fedtide.core.types import Batch, Nothing
 from fedtide.data.batches import ClientData
-from fedtide.engines.base import BufferPolicy, Engine, Traits
+from fedtide.engines.base import BufferPolicy, Engine, InProcess, Traits
 from fedtide.engines.client import Lesson, Row, begin, by_transform, local_step
 from fedtide.engines.loop import Loop
 from fedtide.engines.rules import Sgd
 from fedtide.engines.terms import Terms
 from fedtide.engines.vectorised import Vectorised
 
-ENGINES: dict[str, type[Engine]] = {"loop": Loop, "vectorised": Vectorised}
+ENGINES: dict[str, type[InProcess]] = {"loop": Loop, "vectorised": Vectorised}
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineChoice:
     """The [engine] section of a study."""
 
-    kind: Literal["auto", "loop", "vectorised"] = "auto"
+    kind: Literal["auto", "loop", "vectorised", "ray"] = "auto"
     workers: int = 0  # threads across clients; 0: one per core
     chunk: int = 0  # clients stacked at once; 0: by memory
     device: str = "auto"  # auto, cpu, cuda, mps
     flower: Terms = field(default_factory=Terms)  # for `fedtide deploy`
+    of: Literal["auto", "loop", "vectorised"] = "auto"  # ray: the engine inside every actor
+    actors: int = 2  # ray: processes that share the clients; each has `workers` threads, or one
+    gpus: float = 0.0  # ray: of each actor, or a part of one
+    lost: Literal["redo", "count"] = "redo"  # ray: the work of an actor that dies
+    uploads: Literal["stacked", "sums"] = "stacked"  # ray: sums are added up by the actors
 
     def __post_init__(self) -> None:
         require(self.workers >= 0, "engine.workers", "zero or positive", self.workers)
         require(self.chunk >= 0, "engine.chunk", "zero or positive", self.chunk)
+        require(self.actors >= 1, "engine.actors", "at least 1", self.actors)
+        require(self.gpus >= 0, "engine.gpus", "zero or positive", self.gpus)
+        if self.kind == "ray":
+            here = self.device in ("auto", "cpu")
+            do = "Give the actors GPUs with engine.gpus."
+            require(here, "engine.device", "'auto' or 'cpu' with kind = 'ray'", self.device, do)
+        if self.uploads == "sums":
+            adds = self.kind == "ray" and self.lost == "redo"
+            must = "'stacked' unless kind = 'ray' and lost = 'redo'"
+            do = "Weights of a sum are fixed before the round."
+            require(adds, "engine.uploads", must, self.uploads, do)
 
     def place(self) -> torch.device:
         """The device to compute on."""
+        if self.kind == "ray":
+            return torch.device("cpu")  # of the server; actors have their own
         if self.device != "auto":
             try:
                 device = torch.empty(0, device=self.device).device
@@ -68,12 +86,41 @@ class EngineChoice:
                 f"engine.kind must be 'loop' for the model {task.name}: it cannot be vectorised "
                 f"({traits.vmap_error}). Use engine.kind = 'loop' or 'auto'."
             )
+        if self.kind == "ray":
+            return self._spread(ENGINES[kind], task, data, traits, buffers, why)
         workers = self.workers or cpu_count()
         return ENGINES[kind](task, data, traits, buffers, workers, self.chunk, f"{kind}: {why}")
 
+    def _spread(
+        self,
+        kind: type[InProcess],
+        task: Task,
+        data: ClientData,
+        traits: Traits,
+        buffers: BufferPolicy,
+        why: str,
+    ) -> Engine:
+        """That engine inside Ray actors."""
+        try:
+            from fedtide.engines.ray import Ray, Spread
+        except ModuleNotFoundError as error:
+            if error.name != "ray":
+                raise
+            raise EngineError(
+                "engine.kind = 'ray' must find the package ray. Got none. "
+                "Install it: pip install fedtide[ray]"
+            ) from error
+        workers = self.workers or 1
+        spread = Spread(kind, self.actors, workers, self.gpus, self.lost, self.uploads)
+        why = f"ray: {self.actors} actors, each {kind.__name__.lower()}: {why}"
+        return Ray(task, data, traits, buffers, cpu_count(), self.chunk, why, spread)
+
     def _decide(self, task: Task, traits: Traits, device: torch.device) -> tuple[str, str]:
-        if self.kind != "auto":
-            return self.kind, "as the study asks"
+        kind = self.of if self.kind == "ray" else self.kind
+        if self.kind == "ray" and self.gpus:
+            device = torch.device("cuda")
+        if kind != "auto":
+            return kind, "as the study asks"
         if traits.vmap_error:
             return "loop", f"{task.name} cannot be vectorised: {traits.vmap_error}"
         if device.type == "cpu" and task.has_convolutions:

@@ -2,11 +2,12 @@
 
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fedtide.core.trees import leaves, rows, tree_map
-from fedtide.core.types import Ids
+from fedtide.core.types import Ids, Nothing
 
 
 class Memory:
@@ -43,6 +44,14 @@ class Memory:
         tree_map(
             lambda table, new: table.index_copy_(0, index.to(new.device), new), self._table, stacked
         )
+
+    def kept(self, ids: Ids | None = None) -> tuple[Ids, Any]:
+        """The rows of these clients, or of all, as far as there are any."""
+        known = self._slots if ids is None else filter(self._slots.__contains__, ids.tolist())
+        found = np.fromiter(known, dtype=np.int64)
+        if self._table is None:
+            return found, Nothing()
+        return found, rows(self._table, torch.tensor([self._slots[c] for c in found.tolist()]))
 
     def anew(self) -> Self:
         """Another table of this kind, empty."""

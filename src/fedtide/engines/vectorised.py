@@ -41,7 +41,7 @@ class Vectorised(InProcess):
         parts = torch.split(order, self._chunk(lesson, errand.picks))
         work = partial(self._train, lesson, errand)
         if self.traits.is_random:
-            seed = torch_seed(self.data.seed, "dropout", *errand.address)
+            seed = torch_seed(self.data.seed, "dropout", *errand.address, int(errand.ids[0]))
             with seeded(seed):
                 reports = [work(part) for part in parts]
         else:

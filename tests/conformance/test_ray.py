@@ -1,0 +1,393 @@
+"""Clients in Ray actors, on a cluster of two machines as far as Ray can tell."""
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from weakref import WeakSet
+
+import numpy as np
+import pytest
+import torch
+from arena import COHORTS, LR, RULES, World, assert_same, drive
+from table import TABLE
+
+from fedtide import Experiment, Train, run
+from fedtide.algorithms.fedavg import FedAvg
+from fedtide.algorithms.mifa import Mifa
+from fedtide.algorithms.scaffold import Scaffold
+from fedtide.core.errors import ConfigError, EngineError, TrainingError
+from fedtide.core.types import Work
+from fedtide.data.batches import Batching, ClientData
+from fedtide.engines.choose import EngineChoice
+from fedtide.engines.rules import Sgd
+from fedtide.population.sessions import Alternating, Fixed
+from fedtide.record.evaluation import Evaluation
+from fedtide.record.journal import answered
+from fedtide.starts.similarity import Similarity
+
+ray = pytest.importorskip("ray")
+from ray.cluster_utils import Cluster  # noqa: E402
+
+import fedtide.engines.ray as engine_module  # noqa: E402
+from fedtide.engines.actor import Kept  # noqa: E402
+from fedtide.engines.cluster import connected  # noqa: E402
+from fedtide.engines.copies import STALE, Copies  # noqa: E402
+
+pytestmark = pytest.mark.xdist_group("ray")  # one cluster is enough
+FIVE = (*COHORTS, (1, 2, 7, 8), (0, 3, 5, 6, 7))  # rounds
+MARK = "FEDTIDE_TEST_OF_RAY"
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A cluster that is there already; actors of one test are passed on to the next."""
+    before, mark = dict(os.environ), uuid.uuid4().hex
+    os.environ |= {MARK: mark, "RAY_USAGE_STATS_ENABLED": "0"}
+    machines = Cluster(initialize_head=True, head_node_args=small(2))
+    try:
+        machines.add_node(**small(1))
+        os.environ["RAY_ADDRESS"] = machines.address
+        with connected(0):
+            assert len(ray.nodes()) == 2
+            yield
+        assert not ray.is_initialized()
+    finally:
+        machines.shutdown()
+        os.environ.clear()
+        os.environ.update(before)
+    assert_nobody_left(mark)
+
+
+def small(cpus):
+    return {"num_cpus": cpus, "object_store_memory": 80 << 20, "include_dashboard": False}
+
+
+def assert_nobody_left(mark, patience=30):
+    """Every process started with this mark in its environment has ended, but for this one."""
+    end = time.monotonic() + patience
+    while (left := marked(mark)) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert not left
+
+
+def marked(mark):
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if mark.encode() in (folder / "environ").read_bytes():
+                found[int(folder.name)] = (folder / "comm").read_text().strip()
+    found.pop(os.getpid(), None)
+    return found
+
+
+def on_ray(algorithm, rule="sgd", world=World(), cohorts=FIVE, **settings):  # noqa: B008
+    return drive(world.engine("ray", **settings), algorithm, RULES[rule], cohorts)
+
+
+def on_loop(algorithm, rule="sgd", world=World(), cohorts=FIVE):  # noqa: B008
+    return drive(world.engine("loop"), algorithm, RULES[rule], cohorts)
+
+
+# The same numbers
+
+
+@pytest.mark.parametrize("actors", [1, 2, 3])
+@pytest.mark.parametrize("name", ["fedavg", "scaffold", "moon"])
+def test_every_bit_is_that_of_the_loop(cluster, name, actors):
+    """Server, buffers, memories and what every client saw, with BatchNorm and momentum."""
+    algorithm, rule = TABLE[name].algorithm, "carried" if name == "fedavg" else "momentum"
+    assert_same(
+        on_ray(algorithm, rule, of="loop", actors=actors), on_loop(algorithm, rule), atol=0
+    )
+
+
+@pytest.mark.parametrize("name", ["fedavg", "scaffold", "moon"])
+def test_vectorised_inside_is_equal_up_to_rounding(cluster, name):
+    algorithm = TABLE[name].algorithm
+    assert_same(on_ray(algorithm, of="vectorised"), on_loop(algorithm), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "scaffold", "fednova"])
+def test_sums_are_equal_up_to_rounding(cluster, name, monkeypatch):
+    algorithm = TABLE[name].algorithm
+    assert_same(on_ray(algorithm, of="loop", uploads="sums"), on_loop(algorithm), atol=1e-5)
+
+
+def test_dropout_and_local_buffers_and_surveys(cluster):
+    for world in (World("dropout"), World(policy="local")):
+        ray_, loop = (on(Scaffold(), world=world) for on in (on_ray, on_loop))
+        assert_same(ray_, loop, atol=0 if world.model == "dropout" else 1e-5)
+    fedagg = TABLE["fedagg"].algorithm
+    assert_same(on_ray(fedagg, of="loop"), on_loop(fedagg), atol=0)
+
+
+def test_a_run_with_sessions_and_rehearsals_is_that_of_the_loop(cluster):
+    """Memories are forgotten at each start, and those of gradient rounds are kept aside."""
+    histories = [
+        run(
+            Experiment(
+                population=Alternating(clients=4, sessions=3, rounds=2),
+                algorithm=Scaffold(),
+                start=Similarity(V=2),
+                train=Train(steps=2, batch_size=16),
+                engine=EngineChoice(kind=kind, of="loop"),
+            )
+        )
+        for kind in ("loop", "ray")
+    ]
+    loop, ray_ = histories
+    assert torch.equal(loop.model.x, ray_.model.x)
+    assert ray_.engine == "ray: 2 actors, each loop: as the study asks"
+    for line in (*loop.rounds, *ray_.rounds):
+        del line["seconds"]
+    assert loop.rounds == ray_.rounds
+
+
+# Actors die
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fragile(Scaffold):
+    """The first client to find the fuse removes it and ends its process."""
+
+    fuse: str
+    parent: int
+
+    def report(self, y, walk, down, mine):
+        with suppress(FileNotFoundError):
+            if os.getpid() != self.parent:
+                os.remove(self.fuse)
+                os.kill(os.getpid(), signal.SIGKILL)
+        return super().report(y, walk, down, mine)
+
+
+@pytest.fixture
+def fuse(tmp_path):
+    return tmp_path / "fuse"
+
+
+def fragile(fuse):
+    return Fragile(fuse=str(fuse), parent=os.getpid())
+
+
+def armed(cohorts, fuse, at):
+    """The cohorts, with a fuse laid before one of them."""
+    for t, cohort in enumerate(cohorts):
+        if t == at:
+            fuse.touch()
+        yield cohort
+
+
+def test_work_of_a_dead_actor_is_redone(cluster, fuse):
+    """The new actor has the memories that its clients had before the round: every bit is right."""
+    algorithm = fragile(fuse)
+    ray_ = on_ray(algorithm, cohorts=armed(FIVE, fuse, at=3), of="loop", lost="redo")
+    assert not fuse.exists()
+    assert_same(ray_, on_loop(algorithm), atol=0)
+
+
+def test_work_of_a_dead_actor_is_counted_as_lost(cluster, fuse):
+    """As if its clients had not taken part in that round, and nothing had happened to them."""
+    algorithm = fragile(fuse)
+    ray_ = on_ray(algorithm, cohorts=armed(FIVE, fuse, at=2), of="loop", lost="count")
+    back = tuple(sorted(ray_.training[2]))
+    assert not fuse.exists()
+    assert 0 < len(back) < len(FIVE[2])
+    assert_same(ray_, on_loop(algorithm, cohorts=(*FIVE[:2], back, *FIVE[3:])), atol=0)
+
+
+def test_a_round_without_any_answer_leaves_the_model_as_it_is(cluster, fuse):
+    def watch(line):
+        if line["t"] == 0:
+            fuse.touch()
+
+    engine = EngineChoice(kind="ray", of="loop", actors=1, lost="count")
+    history = run(
+        Experiment(
+            population=Fixed(clients=6, rounds=3),
+            algorithm=fragile(fuse),
+            train=Train(steps=2, batch_size=16),
+            engine=engine,
+        ),
+        watch=watch,
+    )
+    first, second, third = history.rounds
+    assert (second["lost"], second["cohort"], second["clients"], second["bytes_up"]) == (6, 0, [], 0)
+    assert second["accuracy"] == first["accuracy"]
+    assert third["cohort"] == 6
+    assert "lost" not in third
+    assert third["loss"] != second["loss"]
+
+
+def test_work_that_kills_every_actor_is_given_up(cluster, fuse, monkeypatch):
+    monkeypatch.setattr(engine_module, "ATTEMPTS", 1)
+    fuse.touch()
+    with pytest.raises(EngineError, match="round 0: an actor must survive .* Got 1 deaths"):
+        on_ray(fragile(fuse), of="loop", actors=1)
+
+
+def test_errors_in_an_actor_are_those_of_any_engine(cluster):
+    engine = World("plain").engine("ray", of="loop")
+    x, buffers = engine.task.initial
+    ids = np.arange(4)
+    with closing(engine), pytest.raises(TrainingError, match="round 0, client .* Try a smaller"):
+        down = FedAvg().broadcast(FedAvg().init(x, None))
+        engine.run(FedAvg(), Sgd(), 1e30, down, buffers, ids, engine.data.steps(0, ids), 0)
+
+
+# Memories
+
+
+def test_copies_do_not_pile_up(cluster):
+    """Of twelve clients with one actor two take part in each round: at most STALE + 1 copies of each."""
+    copies = Copies(np.zeros(12, dtype=np.int64), itertools.count(), WeakSet())
+    memories = {}
+    for t in range(60):
+        ids = np.array([t % 12, (t + 5) % 12])
+        whole = copies.is_crowded(0)
+        memories |= {int(client): 100.0 * t + client for client in ids}
+        kept = np.array(sorted(memories)) if whole else ids
+        values = np.array([memories[client] for client in kept.tolist()])
+        copies.note(0, ids, ray.put(Kept(kept, values)), whole)
+        assert sum(len(copy.ids) for copy in ray.get(copies.of(0))) <= (STALE + 1) * 12
+    assert len(copies) == 12
+    taken = copies.take(np.arange(12), torch.zeros(()))
+    assert taken.tolist() == [memories[client] for client in range(12)]
+
+
+def test_memories_may_be_taken_out_and_put_back(cluster):
+    """As a checkpoint does: a new engine with the old memories goes on as if nothing had happened."""
+    algorithm, world = Scaffold(), World()
+    whole = on_loop(algorithm, cohorts=FIVE[:2])
+    first, second = (world.engine("ray", of="loop") for _ in range(2))
+    x, buffers = first.task.initial
+    server = algorithm.init(x, None)
+    for t, engine in enumerate((first, second)):
+        if engine is second:
+            second.memory.put(*first.memory.kept())
+        ids = np.array(FIVE[t])
+        with closing(engine):
+            steps = engine.data.steps(t, ids)
+            result = engine.run(algorithm, RULES["sgd"], LR, server, buffers, ids, steps, t)
+        sizes = engine.data.holdings.sizes(t, ids)
+        share = torch.from_numpy(sizes / sizes.sum()).to(x)
+        buffers = Train(epochs=1).next_buffers(buffers, result.buffers, share)
+        move = algorithm.total(result.up, _cohort(ids, share, result.walk))
+        server = algorithm.move(server, move, _cohort(ids, share, result.walk))
+    assert torch.equal(server.x, whole.server.x)
+    for client, row in whole.memories.items():
+        kept = second.memory.take(np.array([client]), row)
+        assert torch.equal(kept.mine.c[0], row.mine.c)
+
+
+def _cohort(ids, share, walk):
+    from fedtide.core.types import Cohort
+
+    return Cohort(torch.from_numpy(ids), share, walk, 9, 0)
+
+
+# Shares of the data
+
+
+def test_an_actor_gets_the_examples_of_its_clients_and_no_others():
+    engine = World().engine("ray", actors=3)
+    data, owners = engine.data, engine._owners
+    everybody = np.arange(9)
+    held = [data.share(np.flatnonzero(owners == actor)) for actor in range(3)]
+    assert sum(len(share.examples) for share in held) == len(data.examples)
+    counts = [int(data.holdings.sizes(0, np.flatnonzero(owners == a)).sum()) for a in range(3)]
+    assert max(counts) - min(counts) <= 8  # of 78 examples; the largest client has 15
+    for actor, share in enumerate(held):
+        ids = np.flatnonzero(owners == actor)
+        steps = data.steps(4, ids)
+        mine, all_ = (each.picks(4, ids, steps, "batch") for each in (share, data))
+        assert np.array_equal(mine.mask, all_.mask)
+        one, other = (
+            d.examples.inputs[torch.from_numpy(p.places)] for d, p in ((share, mine), (data, all_))
+        )
+        real = torch.from_numpy(all_.mask)
+        assert torch.equal(one[real], other[real])
+        strangers = np.setdiff1d(everybody, ids)
+        assert share.holdings.sizes(0, strangers).sum() == 0
+    engine.close()
+
+
+# What is refused
+
+
+def test_settings_that_cannot_be():
+    with pytest.raises(ConfigError, match=r"engine\.uploads must be 'stacked' unless"):
+        EngineChoice(kind="loop", uploads="sums")
+    with pytest.raises(ConfigError, match=r"engine\.uploads must be 'stacked' unless"):
+        EngineChoice(kind="ray", uploads="sums", lost="count")
+    with pytest.raises(ConfigError, match=r"engine\.device must be 'auto' or 'cpu'"):
+        EngineChoice(kind="ray", device="cuda")
+    with pytest.raises(ConfigError, match=r"engine\.actors must be at least 1"):
+        EngineChoice(kind="ray", actors=0)
+    sums = EngineChoice(kind="ray", uploads="sums")
+    with pytest.raises(ConfigError, match=r"engine\.uploads must be 'stacked' with Mifa"):
+        Experiment(engine=sums, algorithm=Mifa())
+    with pytest.raises(ConfigError, match=r"evaluation\.probes must be without 'drift'"):
+        Experiment(engine=sums, evaluation=Evaluation(probes=("drift",)))
+
+
+def test_a_cluster_that_is_too_small_is_not_waited_for(cluster):
+    with pytest.raises(EngineError, match="30 actors with 1 CPU each. Got a cluster with 3"):
+        on_ray(FedAvg(), actors=30)
+    with pytest.raises(EngineError, match="2 actors with 1 GPU each. Got a cluster with 0"):
+        on_ray(FedAvg(), gpus=1.0)
+
+
+def test_without_ray_the_way_out_is_named(monkeypatch):
+    for name in ("ray", "cluster", "copies"):
+        monkeypatch.delitem(sys.modules, f"fedtide.engines.{name}")
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(EngineError, match=r"pip install fedtide\[ray\]"):
+        World().engine("ray")
+
+
+def test_clients_that_are_lost_send_nothing():
+    line = {"cohort": 3, "clients": [4, 5, 6], "bytes_up": 30, "bytes_down": 60}
+    work = Work(np.ones(3), np.ones(3), 1, 20, 10, 7)
+    assert answered(line, np.array([4, 5, 6]), work) == line
+    lost = {"cohort": 2, "clients": [4, 6], "bytes_up": 20, "bytes_down": 60, "lost": 1}
+    assert answered(line, np.array([4, 6]), work) == lost
+
+
+# On this machine, for a while
+
+
+STUDY = """
+population = { kind = "fixed", clients = 4, rounds = 2 }
+engine = { kind = "ray", actors = 2 }
+train = { steps = 2 }
+
+[compare]
+algorithm = ["fedavg", "scaffold"]
+"""
+
+
+def test_a_study_starts_ray_and_leaves_nobody_behind(tmp_path):
+    (tmp_path / "small.toml").write_text(STUDY)
+    code, mark = "from fedtide.cli import main; main()", uuid.uuid4().hex
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code, "run", "small.toml", "--quiet"],
+        cwd=tmp_path,
+        env={key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"} | {MARK: mark},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    (one, two) = tmp_path.glob("runs/small/*/*/run.json")
+    assert "ray: 2 actors, each vectorised" in one.read_text()
+    assert "ray: 2 actors, each vectorised" in two.read_text()
+    assert_nobody_left(mark)
