@@ -13,7 +13,7 @@ demo: $(READY)   ## run a small study in which clients leave and others arrive
 	$(BIN)/fedtide run studies/quickstart.toml
 
 test: $(READY)   ## run all tests
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -n auto --dist loadgroup
 
 check: lint types imports test  ## lint, types, import contract, tests
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from fedtide.core.errors import EngineError, require
-from fedtide.engines.choose import cpu_count
+from fedtide.engines.choose import cpu_count, shared
 from fedtide.engines.house import House
 from fedtide.experiment import Experiment, run
 from fedtide.record.folder import StudyFolder, labelled, write_json, write_model, write_text
@@ -119,11 +119,14 @@ def run_study(
     write_text(folder.path / "study.toml", study.source)
     write_json(folder.path / "study.json", about(study))
     runs, cores = study.runs, cpu_count()
+    engines = [cell.experiment.engine for cell in study.cells]
+    if any(engine.kind == "ray" for engine in engines):
+        jobs = jobs or 1  # the actors are the processes
     jobs = min(jobs or cores, len(runs))
     workers = max(1, cores // jobs)
     tasks = [(_with_workers(run_, workers), folder.path, study.transition_rounds) for run_ in runs]
     alone = jobs == 1
-    with tracking(study, folder) as tracked:
+    with tracking(study, folder) as tracked, shared(engines if alone else ()):
 
         def tell(news: Progress) -> None:
             tracked.write((news.cell, news.seed), news.line)
@@ -233,6 +236,8 @@ def about(study: Study) -> dict[str, Any]:
 
 def _with_workers(run_: Run, workers: int) -> Run:
     e = run_.experiment
+    if e.engine.kind == "ray":
+        return run_
     engine = replace(e.engine, workers=e.engine.workers or workers)
     return run_._replace(experiment=replace(e, engine=engine))
 

@@ -191,6 +191,14 @@ class Examples:
             inputs = (inputs - mean).div_(std)
         return inputs
 
+    def some(self, index: Tensor) -> Examples:
+        """The examples at `index` [n] alone, with no more inputs than they need."""
+        index = index.to(self.targets.device)
+        if self.rows is None:
+            return replace(self, inputs=self.inputs[index], targets=self.targets[index])
+        used, rows = torch.unique(self.rows[index], return_inverse=True)
+        return replace(self, inputs=self.inputs[used], targets=self.targets[index], rows=rows)
+
     def to(self, device: torch.device) -> Examples:
         rows = None if self.rows is None else self.rows.to(device)
         return replace(

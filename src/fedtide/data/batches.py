@@ -98,11 +98,7 @@ class ClientData:
     def share(self, ids: Ids) -> ClientData:
         """The data of these clients alone; they keep their numbers."""
         index, holdings = self.holdings.share(ids)
-        examples = self.examples
-        if index is not None:
-            there = torch.from_numpy(index).to(examples.targets.device)
-            inputs, targets = examples.inputs[there], examples.targets[there]
-            examples = replace(examples, inputs=inputs, targets=targets)
+        examples = self.examples if index is None else self.examples.some(torch.from_numpy(index))
         return replace(self, examples=examples, holdings=holdings)
 
     def steps(self, t: int, ids: Ids) -> NDArray[np.int64]:

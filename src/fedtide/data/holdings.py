@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -173,6 +173,10 @@ class Fifo(Holdings):
     def held(self, t: int, ids: Ids) -> NDArray[np.int64]:
         begin, end = self.span(t, ids)
         return self._stretch(ids, begin, end)
+
+    def share(self, ids: Ids) -> tuple[NDArray[np.int64], Fifo]:
+        index, stream = self.stream.share(ids)
+        return index, replace(self, stream=stream)
 
     def ever(self, t: int, ids: Ids) -> NDArray[np.int64]:
         return self._stretch(ids, self.span(t, ids)[0], self.stream.sizes(t, ids))

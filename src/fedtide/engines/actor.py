@@ -17,6 +17,7 @@ from fedtide.core.task import Task
 from fedtide.core.trees import joined, tree_map
 from fedtide.core.types import Buffers, Ids, Nothing, Training
 from fedtide.data.batches import ClientData
+from fedtide.engines.allocator import keep_freed_memory
 from fedtide.engines.base import BufferPolicy, InProcess, Result, Traits
 from fedtide.engines.client import AnyAlgorithm
 from fedtide.engines.memory import Memory
@@ -91,6 +92,7 @@ class Actor:
     def __init__(self, paths: Sequence[str]) -> None:
         sys.path.extend(path for path in paths if path not in sys.path)  # of a user's own classes
         torch.set_num_threads(1)
+        keep_freed_memory()
         self.engine: InProcess | None = None
 
     def settle(self, settings: Settings, data: ClientData, *examples: Array) -> None:
@@ -98,8 +100,9 @@ class Actor:
         kind, task, traits, buffers, workers, chunk, self.device = settings
         if self.engine is not None:
             self.engine.close()
-        inputs, targets = (unpacked(array, self.device) for array in examples)
-        data = replace(data, examples=replace(data.examples, inputs=inputs, targets=targets))
+        inputs, targets, *rows = (unpacked(array, self.device) for array in examples)
+        arrays = {"inputs": inputs, "targets": targets, "rows": rows[0] if rows else None}
+        data = replace(data, examples=replace(data.examples, **arrays))
         self.engine = kind(task, data, traits, buffers, workers, chunk)
         self.tables: dict[int, Memory] = {}
 

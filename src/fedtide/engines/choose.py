@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
@@ -126,6 +128,16 @@ class EngineChoice:
         if device.type == "cpu" and task.has_convolutions:
             return "loop", "on a CPU, stacked convolutions are slower than one client at a time"
         return "vectorised", f"{task.name} can be stacked over clients"
+
+
+def shared(choices: Iterable[EngineChoice]) -> AbstractContextManager[None]:
+    """What runs with these engines share, one after the other: a connection to Ray, and its actors."""
+    cpus = [choice.actors * (choice.workers or 1) for choice in choices if choice.kind == "ray"]
+    if not cpus:
+        return nullcontext()
+    from fedtide.engines.cluster import connected
+
+    return connected(max(cpu_count(), *cpus))
 
 
 def cpu_count() -> int:

@@ -132,8 +132,10 @@ class Ray(Engine):
         settings = Settings(
             spread.kind, self.task, self.traits, self.buffers, spread.workers, self.chunk, device
         )
-        arrays = packed(share.examples.inputs), packed(share.examples.targets)
-        none = replace(share.examples, inputs=torch.empty(0), targets=torch.empty(0))
+        examples = share.examples
+        tensors = (examples.inputs, examples.targets, examples.rows)
+        arrays = [packed(tensor) for tensor in tensors if tensor is not None]
+        none = replace(examples, inputs=torch.empty(0), targets=torch.empty(0), rows=None)
         self._tables[number] = set()
         return self._actors[number].settle.remote(settings, replace(share, examples=none), *arrays)
 
