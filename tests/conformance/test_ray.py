@@ -100,9 +100,11 @@ def on_loop(algorithm, rule="sgd", world=World(), cohorts=FIVE):  # noqa: B008
 @pytest.mark.parametrize("actors", [1, 2, 3])
 @pytest.mark.parametrize("name", ["fedavg", "scaffold", "moon"])
 def test_every_bit_is_that_of_the_loop(cluster, name, actors):
-    """Server, buffers, memories and what every client saw, with BatchNorm and momentum."""
-    algorithm, rule = TABLE[name].algorithm, "carried" if name == "fedavg" else "momentum"
-    assert_same(on_ray(algorithm, rule, of="loop", actors=actors), on_loop(algorithm, rule), atol=0)
+    """Server, buffers, memories and what every client saw, with convolutions and BatchNorm."""
+    algorithm, world = TABLE[name].algorithm, World("conv")
+    rule = "carried" if name == "fedavg" else "momentum"
+    ray_ = on_ray(algorithm, rule, world, of="loop", actors=actors)
+    assert_same(ray_, on_loop(algorithm, rule, world), atol=0)
 
 
 @pytest.mark.parametrize("name", ["fedavg", "scaffold", "moon"])
