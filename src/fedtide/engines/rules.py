@@ -130,8 +130,8 @@ class Adam(Rule):
         v = torch.addcmul(self.beta2 * state.v, direction, direction, value=1 - self.beta2)
         size = lr / (1 - self.beta1**made)
         root = (1 - self.beta2**made).sqrt()  # the bias of v, under the root
-        spread = torch.addcmul(self.epsilon / size, v.sqrt(), 1 / (root * size))
-        return torch.addcdiv(y, m, spread, value=-1), Moments(m, v, made)
+        spread = (v.sqrt() / root).add_(self.epsilon)
+        return torch.addcdiv(y, m * size, spread, value=-1), Moments(m, v, made)
 
 
 RULES: dict[str, type[Rule]] = {"sgd": Sgd, "adam": Adam}
