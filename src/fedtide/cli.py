@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +19,7 @@ from fedtide.data.datasets import DATASETS, load, place
 from fedtide.pipe import JsonLines
 from fedtide.record.folder import StudyFolder
 from fedtide.record.report import write_report
+from fedtide.record.watch import serve
 from fedtide.study import run_study
 from fedtide.terminal import Live, results
 
@@ -128,6 +130,21 @@ def report(
 ) -> None:
     """Write report.html anew from a study's journals."""
     console.print(f"Report: {write_report(StudyFolder(folder))}")
+
+
+@app.command()
+def watch(
+    folder: Annotated[Path, typer.Argument(help="Where studies are written.")] = Path("runs"),
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0: any.", min=0, max=65535)] = 8420,
+) -> None:
+    """Follow running studies in a browser; read-only."""
+
+    def announce(address: str) -> None:
+        console.print(f"Watching {folder} at {address} (Ctrl-C ends it).", markup=False)
+
+    with suppress(KeyboardInterrupt):
+        serve(folder, host, port, announce)
 
 
 @app.callback(invoke_without_command=True)

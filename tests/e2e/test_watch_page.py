@@ -1,0 +1,170 @@
+"""The live page in a real browser, beside a real run: it updates, survives, and escapes."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from queue import Queue
+from threading import Event, Thread
+
+import pytest
+
+from fedtide import config, run_study
+
+CHROMIUM = Path("/usr/bin/chromium")
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+EVIL = "<img src=x onerror=document.title='hacked'>"
+STUDY = f"""
+question = "Is {EVIL} shown as text?"
+[population]
+kind = "alternating"
+clients = 4
+sessions = 2
+rounds = 3
+[train]
+steps = 1
+[[case]]
+name = "{EVIL}"
+[[case]]
+name = "other"
+train.lr = 0.2
+"""
+
+playwright = pytest.importorskip("playwright.sync_api")
+pytest.importorskip("starlette")
+pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason="there is no /usr/bin/chromium")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """An address and the folder that is watched there."""
+    folder = tmp_path_factory.mktemp("watched")
+    code = "from fedtide.cli import main; main()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, "watch", str(folder / "runs"), "--port", "0"],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "COLUMNS": "500", "PYTHONUNBUFFERED": "1"},
+        text=True,
+    ) as process:
+        yield re.search(r"http://\S+", process.stdout.readline())[0], folder
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 0
+
+
+@pytest.fixture
+def folder(server):
+    shutil.rmtree(server[1] / "runs", ignore_errors=True)
+    return server[1]
+
+
+@pytest.fixture
+def page(server, folder):
+    problems = []
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        page = browser.new_page(viewport={"width": 390, "height": 844})
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.goto(server[0])
+        yield page
+        browser.close()
+    assert problems == []
+
+
+class SlowRun(Thread):
+    """A study that waits after each round until it may go on."""
+
+    def __init__(self, folder):
+        super().__init__(daemon=True)
+        (folder / "study.toml").write_text(STUDY)
+        self.study = config.load(folder / "study.toml")
+        self.out, self.rounds, self.may_go_on = folder / "runs", Queue(), Event()
+        self.broken = False
+
+    def run(self):
+        try:
+            run_study(self.study, self.out, jobs=1, watch=self.after)
+        except KeyboardInterrupt:
+            self.broken = True
+
+    def after(self, news):
+        self.rounds.put((news, time.monotonic()))
+        self.may_go_on.wait(60)
+        self.may_go_on.clear()
+        if self.broken:
+            raise KeyboardInterrupt
+
+    def go_on(self):
+        self.may_go_on.set()
+
+
+def shows(page, part, words):
+    playwright.expect(page.locator(part)).to_contain_text(words, timeout=15_000)
+
+
+def test_the_page_follows_a_run(page, folder):
+    shows(page, "#note", "Waiting for the first study")
+    run = SlowRun(folder)
+    run.start()
+    for number in range(1, 13):  # two settings, two sessions of three rounds
+        news, written = run.rounds.get(timeout=60)
+        expected = f"{number} of 12 rounds"
+        shows(page, "#numbers", expected)
+        assert time.monotonic() - written < 3, "the page must show a round within 3 s"
+        latest = page.inner_text("#log li:first-child")
+        assert f"round {news.line['t'] + 1}" in latest
+        assert f"{100 * news.line['accuracy']:.1f} %" in latest
+        run.go_on()
+    run.join(60)
+    page.wait_for_selector("#numbers .finished")
+    page.wait_for_selector("#numbers a")  # to the report
+    assert len(page.query_selector_all("#accuracy polyline")) == 2
+    points = page.get_attribute("#accuracy polyline", "points").split()
+    assert len(points) == 6
+    assert len(page.query_selector_all("#clients polyline")) == 3
+    assert len(page.query_selector_all("#loss .session")) == 1  # the second of two sessions
+    assert "round" in page.text_content("#accuracy svg")
+    assert "accuracy (%)" in page.text_content("#accuracy svg")
+    assert_escaped(page)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390  # nothing is cut on a phone
+
+
+def assert_escaped(page):
+    assert page.title() == "FedTide: watch"
+    assert page.query_selector("img") is None
+    for part in ("#question", "#cells", "#log"):
+        assert EVIL in page.inner_text(part)
+    page.hover("#accuracy svg")
+    assert EVIL in page.inner_text(".tip >> nth=0")
+
+
+def test_the_page_survives_a_crash_and_a_folder_that_vanishes(page, folder):
+    run = SlowRun(folder)
+    run.start()
+    run.rounds.get(timeout=60)
+    shows(page, "#numbers", "1 of 12")
+    run.broken = True  # the run dies here
+    run.go_on()
+    run.join(60)
+    study = folder / "runs" / "study"
+    long_ago = time.time() - 100
+    for path in [*study.glob("cells/*/*/journal.jsonl"), study / "study.json"]:
+        os.utime(path, (long_ago, long_ago))
+    shows(page, "#numbers", "no news for")
+    assert "it may have stopped" in page.inner_text("#numbers")
+    shutil.rmtree(study)
+    shows(page, "#note", "study is no longer there")
+    assert page.query_selector_all("nav a") == []
+    shutil.rmtree(folder / "runs")
+    page.wait_for_timeout(1500)
+    assert page.inner_text("#link") == "live"
+    again = SlowRun(folder)  # and it sees the next study
+    again.start()
+    again.rounds.get(timeout=60)
+    page.wait_for_selector("nav a")
+    again.broken = True
+    again.go_on()
+    again.join(60)
