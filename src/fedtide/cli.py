@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import shlex
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from signal import SIGTERM
 from typing import Annotated, Any
 
 import typer
@@ -17,10 +19,12 @@ from fedtide import __version__, config
 from fedtide.core.errors import ConfigError, FedTideError, TrainingError, choices
 from fedtide.data.datasets import DATASETS, load, place
 from fedtide.pipe import JsonLines
+from fedtide.record.checkpoint import Stopped
 from fedtide.record.folder import StudyFolder
 from fedtide.record.report import write_report
 from fedtide.record.watch import serve
-from fedtide.study import run_study
+from fedtide.signals import Signals
+from fedtide.study import Outcome, Study, Watch, run_study
 from fedtide.terminal import Live, results
 
 app = typer.Typer(
@@ -55,14 +59,19 @@ def run(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object per round, and nothing else.")
     ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with a study that broke off.")
+    ] = False,
 ) -> None:
     """Run a study: every setting with every seed, then a table and a report."""
     plan = config.load(study, changes, seeds)
     if as_json:
-        run_study(plan, out, jobs, JsonLines(plan).watch)
+        _run(plan, out, jobs, JsonLines(plan).watch, resume)
         return
+    if resume and StudyFolder(out / plan.name).is_finished:
+        console.print(f"{plan.name} is finished: nothing is left to do.", highlight=False)
     with Live(plan, console, quiet) as live:
-        folder, summary = run_study(plan, out, jobs, live.watch)
+        folder, summary = _run(plan, out, jobs, live.watch, resume)
     console.print(results(plan, summary))
     console.print(f"Report: {folder.path / 'report.html'}")
     console.print(f"Numbers: {folder.path / 'summary.json'}")
@@ -161,11 +170,27 @@ def main() -> None:
     """Run the command; an error on purpose is one sentence and exit code 2, or 1 if training broke down."""
     try:
         app()
+    except Stopped as stopped:
+        words = [word for word in sys.argv[1:] if word != "--resume"]
+        how = shlex.join(["fedtide", *words, "--resume"])
+        _say(f"stopped after a whole round; everything is kept. Go on with:\n  {how}")
+        sys.exit(128 + stopped.signal)
     except FedTideError as error:
-        Console(stderr=True).print(
-            f"fedtide: {error}", markup=False, highlight=False, soft_wrap=True
-        )
+        _say(str(error))
         sys.exit(1 if isinstance(error, TrainingError) else 2)
+
+
+def _run(plan: Study, out: Path, jobs: int, watch: Watch, resume: bool) -> Outcome:
+    """Run a study and listen for signals meanwhile."""
+    with Signals() as signals:
+        try:
+            return run_study(plan, out, jobs, watch, resume, signals.stop)
+        except Stopped:
+            raise Stopped(signals.number or SIGTERM) from None
+
+
+def _say(text: str) -> None:
+    Console(stderr=True).print(f"fedtide: {text}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _sentence(item: Any) -> str:

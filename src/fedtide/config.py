@@ -43,6 +43,7 @@ from fedtide.plugins import Kinds
 from fedtide.population import POPULATIONS
 from fedtide.population.participation import PARTICIPATION, Participation
 from fedtide.population.sessions import Population
+from fedtide.record.checkpoint import Checkpointing
 from fedtide.record.evaluation import Evaluation
 from fedtide.record.trackers import TRACKERS, Tracker
 from fedtide.starts import STARTS
@@ -92,7 +93,7 @@ ROOMS: dict[str, type] = {
     "triggers": Trigger,
 }
 USUAL: dict[type, str] = {Source: "dataset"}  # the kind of a section that does not say
-SECTIONS = (Train, EngineChoice, Terms, Evaluation, Fleet)
+SECTIONS = (Train, EngineChoice, Terms, Evaluation, Fleet, Checkpointing)
 STUDY_KEYS = ("question", "transition_rounds", "compare", "case", "published", "track")
 WORDS: dict[type, str] = {
     bool: "true or false",

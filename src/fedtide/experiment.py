@@ -14,7 +14,7 @@ from fedtide.core.task import Layout
 from fedtide.core.types import Model, Round, Session, Walk
 from fedtide.data.source import Data, Source
 from fedtide.engines.choose import EngineChoice
-from fedtide.engines.client import AnyAlgorithm
+from fedtide.engines.client import AnyAlgorithm, Row
 from fedtide.engines.house import House
 from fedtide.engines.rehearsal import Rehearsal
 from fedtide.engines.train import Train
@@ -22,6 +22,7 @@ from fedtide.network.plan import IdealNetwork, Network
 from fedtide.population.participation import Full, Participation
 from fedtide.population.sessions import Fixed, Population
 from fedtide.record.census import holdings, moves, sample
+from fedtide.record.checkpoint import Checkpointing, Checkpoints
 from fedtide.record.clock import Clock
 from fedtide.record.evaluation import Evaluation
 from fedtide.record.fairness import fairness, participations
@@ -29,6 +30,7 @@ from fedtide.record.journal import Journal, Line, answered, charged, described
 from fedtide.record.metrics import Metric, metrics
 from fedtide.record.notebook import card, figure, frame
 from fedtide.record.probes import Finished, probed
+from fedtide.record.values import declared
 from fedtide.starts.archive import Archive
 from fedtide.starts.base import Beginning, Start
 from fedtide.starts.previous import Previous
@@ -52,6 +54,7 @@ class Experiment:
     start: Start = field(default_factory=Previous)
     engine: EngineChoice = field(default_factory=EngineChoice)
     evaluation: Evaluation = field(default_factory=Evaluation)
+    checkpoint: Checkpointing = field(default_factory=Checkpointing)
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -134,16 +137,21 @@ def run(
     experiment: Experiment,
     journal: Journal | None = None,
     watch: Callable[[Line], None] = lambda line: None,
+    checkpoints: Checkpoints | None = None,
 ) -> History:
-    """Run an experiment; `watch` sees every line of the journal as it is written."""
+    """Run an experiment, or go on with it; `watch` sees every line of the journal."""
     e = replace(experiment, population=experiment.population.opened())
     algorithm, journal = e.algorithm, journal or Journal()
+    checkpoints = checkpoints or Checkpoints()
     with House.furnish(e.data, e.population, e.train, e.engine, e.seed) as house:
         server = algorithm.init(house.initial.x, house.context)
         network = e.network.start(house.crowd.clients, e.seed)
         now = State(server, house.initial, Era(), Archive(), network)
         who = e.participation.start(house.crowd, e.seed)
-        for t in range(e.population.length):
+        first, (now, who) = resumed(e, house, (now, who), journal, checkpoints)
+        for line in journal.lines:  # of before
+            watch(line)
+        for t in range(first, e.population.length):
             clock = Clock()
             session = e.population.at(t, e.seed)  # who exists
             now, facts, bill = begin(e, house, t, session, now)  # someone came or went
@@ -186,7 +194,24 @@ def run(
             journal.append(line)  # what is kept
             watch(line)
             who = e.participation.observe(who, Round(t, ids, line))
+            checkpoints.after(t + 1, (now, who), house.engine.memory, journal)  # nothing is lost
         return History(e, journal.lines, now.model, house.layout, house.engine.why)
+
+
+def resumed(
+    e: Experiment,
+    house: House,
+    fresh: tuple[State, Any],
+    journal: Journal,
+    checkpoints: Checkpoints,
+) -> tuple[int, tuple[State, Any]]:
+    """The first round to run and what is known by then: fresh, or as the last checkpoint kept it."""
+    kept = checkpoints.begin(declared(e, State, Row), house.engine.memory, house.initial.x.device)
+    journal.rewind(kept and kept.journal)
+    if kept is None:
+        return 0, fresh
+    house.enter(e.population.at(kept.rounds - 1, e.seed))
+    return kept.rounds, kept.state
 
 
 def begin(

@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Mapping
-from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from importlib.metadata import version
-from multiprocessing import get_context
-from multiprocessing.queues import SimpleQueue
-from multiprocessing.synchronize import Event
 from pathlib import Path
-from threading import Thread
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from fedtide.core.errors import EngineError, require
+from fedtide.core.errors import ConfigError, require
 from fedtide.engines.choose import cpu_count, shared
 from fedtide.engines.house import House
 from fedtide.experiment import Experiment, run
-from fedtide.record.folder import StudyFolder, labelled, write_json, write_model, write_text
-from fedtide.record.journal import Journal, Line
+from fedtide.processes import Stop, in_processes
+from fedtide.record.checkpoint import Checkpoints, Stopped
+from fedtide.record.files import write_json, writing
+from fedtide.record.folder import StudyFolder, labelled, write_model
+from fedtide.record.journal import Journal, Line, read
 from fedtide.record.metrics import Metric
 from fedtide.record.notebook import frame
 from fedtide.record.report import write_report
+from fedtide.record.settings import differences, plain
 from fedtide.record.summary import beside_first, summarised
 from fedtide.record.trackers import Tracked, Tracker
 from fedtide.record.tracking import Tracking
@@ -94,6 +92,10 @@ class Progress(NamedTuple):
 
 Watch = Callable[[Progress], None]
 
+# Settings that leave every result as it is.
+NO_MATTER = frozenset({"checkpoint", "engine.workers", "seed"})
+SHOWN = 8  # differences between two studies
+
 
 class Outcome(NamedTuple):
     """What came of a study: its folder and what summary.json says."""
@@ -111,13 +113,37 @@ class Outcome(NamedTuple):
 
 
 def run_study(
-    study: Study, out: str | Path = "runs", jobs: int = 0, watch: Watch = lambda news: None
+    study: Study,
+    out: str | Path = "runs",
+    jobs: int = 0,
+    watch: Watch = lambda news: None,
+    resume: bool = False,
+    stop: Stop = lambda: False,
 ) -> Outcome:
-    """Run every cell with every seed; results are the same for any number of `jobs` (0: one per core)."""
+    """Run every cell with every seed; results are the same for any number of `jobs` (0: one per core).
+
+    With `resume` a study that broke off goes on where it was, and a finished one is left as it is. Once
+    `stop` is true every run ends after its round, keeps everything and raises `Stopped`.
+    """
+    folder = StudyFolder(Path(out) / study.name)
+    settings = described(study)
+    goes_on = resume and folder.exists
+    if goes_on:
+        check_same(folder, settings)
+        if folder.is_finished:
+            return Outcome(folder, folder.read_json("summary.json"))
     preflight(study)
-    folder = StudyFolder.create(Path(out), study.name)
-    write_text(folder.path / "study.toml", study.source)
-    write_json(folder.path / "study.json", about(study))
+    if not goes_on:
+        files = {"study.toml": study.source, "study.json": about(study), "settings.json": settings}
+        folder = StudyFolder.create(Path(out), study.name, files)
+    with folder.locked():
+        return Outcome(folder, _finish(study, folder, jobs, watch, stop))
+
+
+def _finish(
+    study: Study, folder: StudyFolder, jobs: int, watch: Watch, stop: Stop
+) -> dict[str, Any]:
+    """Run what has not ended yet, and sum up."""
     runs, cores = study.runs, cpu_count()
     engines = [cell.experiment.engine for cell in study.cells]
     if any(engine.kind == "ray" for engine in engines):
@@ -125,14 +151,16 @@ def run_study(
     jobs = min(jobs or cores, len(runs))
     workers = max(1, cores // jobs)
     tasks = [(_with_workers(run_, workers), folder.path, study.transition_rounds) for run_ in runs]
-    alone = jobs == 1
-    with tracking(study, folder) as tracked, shared(engines if alone else ()):
+    with tracking(study, folder) as tracked, shared(engines if jobs == 1 else ()):
 
         def tell(news: Progress) -> None:
             tracked.write((news.cell, news.seed), news.line)
             watch(news)
 
-        results = [run_one(*t, tell) for t in tasks] if alone else _in_processes(tasks, jobs, tell)
+        if jobs == 1:
+            results = [run_one(*task, tell, stop) for task in tasks]
+        else:
+            results = in_processes(run_one, tasks, jobs, tell, stop)
     beside = beside_first([cell.runs for cell in folder.journals()])
     cells = [
         (
@@ -148,7 +176,27 @@ def run_study(
     summary = summarised(study.name, cells)
     write_json(folder.path / "summary.json", summary)
     write_report(folder)
-    return Outcome(folder, summary)
+    return summary
+
+
+def described(study: Study) -> dict[str, Any]:
+    """What settings.json says: all that decides the results."""
+    cells = [{"label": cell.label, **plain(cell.experiment, NO_MATTER)} for cell in study.cells]
+    shared = {"transition_rounds": study.transition_rounds, "seeds": list(study.seeds)}
+    return {**shared, "cells": cells}
+
+
+def check_same(folder: StudyFolder, settings: Mapping[str, Any]) -> None:
+    """A study goes on as it began, or not at all."""
+    found = list(differences(folder.read_json("settings.json"), settings))
+    if found:
+        shown = "; ".join(found[:SHOWN]) + (
+            f"; and {len(found) - SHOWN} more" * (len(found) > SHOWN)
+        )
+        raise ConfigError(
+            f"--resume: the study must be the one that {folder.path} holds. Got another: {shown}. "
+            "Change it back, or run it anew without --resume."
+        )
 
 
 def tracking(study: Study, folder: StudyFolder) -> Tracking:
@@ -191,20 +239,40 @@ def rehearse_participation(e: Experiment, house: House) -> None:
     e.participation.take(who, 0, e.population.at(0, e.seed), e.seed)
 
 
-def run_one(run_: Run, path: Path, transition_rounds: int, watch: Watch) -> dict[str, Metric]:
-    """One run and its files."""
+def run_one(
+    run_: Run, path: Path, transition_rounds: int, watch: Watch, stop: Stop
+) -> dict[str, Metric]:
+    """One run and its files, as far as they are not there already."""
     e = run_.experiment
     folder = StudyFolder(path).run(run_.cell, run_.label, e.seed)
-    folder.mkdir(parents=True)
-    journal = Journal(folder / "journal.jsonl")
+
+    def tell(line: Line) -> None:
+        watch(Progress(run_.label, e.seed, line, run_.cell))
+
+    if (folder / "run.json").exists():
+        for line in read(folder / "journal.jsonl"):
+            tell(line)
+        return ended(folder)
+    if stop():
+        raise Stopped
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    checkpoints = Checkpoints(folder / "checkpoints", e.checkpoint, stop)
+    journal = Journal(folder / "journal.jsonl", fresh=False)
     try:
-        label, cell = run_.label, run_.cell
-        history = run(e, journal, lambda line: watch(Progress(label, e.seed, line, cell)))
+        history = run(e, journal, tell, checkpoints)
     finally:
         journal.close()
     metrics = history.metrics(transition_rounds)
     write_model(folder / "model.safetensors", history.model, history.layout)
     write_json(folder / "run.json", {"metrics": metrics, "engine": history.engine})
+    checkpoints.remove()
+    return metrics
+
+
+def ended(folder: Path) -> dict[str, Metric]:
+    """The metrics of a run that has ended."""
+    metrics: dict[str, Metric] = StudyFolder(folder).read_json("run.json")["metrics"]
     return metrics
 
 
@@ -240,80 +308,3 @@ def _with_workers(run_: Run, workers: int) -> Run:
         return run_
     engine = replace(e.engine, workers=e.engine.workers or workers)
     return run_._replace(experiment=replace(e, engine=engine))
-
-
-class _Office(NamedTuple):
-    """How a worker process speaks with the one that started it."""
-
-    news: SimpleQueue[Progress | None]
-    stop: Event  # set when another run has failed
-
-
-_office: _Office | None = None  # set in a worker process
-
-
-def _open_office(office: _Office) -> None:
-    global _office
-    _office = office
-
-
-def _work(task: tuple[Run, Path, int]) -> dict[str, Metric] | None:
-    """One run in a worker process; None if it stopped because another one failed."""
-    assert _office is not None
-    news, stop = _office
-
-    def tell(progress: Progress) -> None:
-        if stop.is_set():
-            raise _Stopped
-        news.put(progress)
-
-    try:
-        return run_one(*task, tell)
-    except _Stopped:
-        return None
-
-
-class _Stopped(Exception):
-    """Another run has failed."""
-
-
-def _in_processes(
-    tasks: list[tuple[Run, Path, int]], jobs: int, watch: Watch
-) -> list[dict[str, Metric]]:
-    """The same work in parallel processes; their news reach `watch` from a thread."""
-    context = get_context("spawn")
-    office = _Office(context.SimpleQueue(), context.Event())
-
-    problems: list[Exception] = []  # of `watch`: whoever does not listen must not make workers wait
-
-    def listen() -> None:
-        for progress in iter(office.news.get, None):
-            try:
-                watch(progress)
-            except Exception as error:
-                problems.append(error)
-                office.stop.set()
-
-    listener = Thread(target=listen, daemon=True)
-    listener.start()
-    try:
-        with ProcessPoolExecutor(
-            jobs, context, initializer=_open_office, initargs=(office,)
-        ) as pool:
-            futures = [pool.submit(_work, task) for task in tasks]
-            done, rest = wait(futures, return_when=FIRST_EXCEPTION)
-            if rest:  # one has failed: the others stop after their round
-                office.stop.set()
-                pool.shutdown(wait=False, cancel_futures=True)
-                next(future for future in done if future.exception()).result()
-            return [metrics for future in futures if (metrics := future.result()) is not None]
-    except BrokenProcessPool as error:
-        raise EngineError(
-            f"--jobs must be few enough for this machine's memory. Got {jobs}, and one of them died. "
-            "Try --jobs 1."
-        ) from error
-    finally:
-        office.news.put(None)
-        listener.join()
-        if problems:
-            raise problems[0]

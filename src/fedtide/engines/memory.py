@@ -16,6 +16,7 @@ class Memory:
     def __init__(self) -> None:
         self._slots: dict[int, int] = {}
         self._table: Any = None  # a tree of [capacity, ...]
+        self._changed: set[int] = set()  # clients whose rows are newer than the last checkpoint
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -39,6 +40,7 @@ class Memory:
             return
         for client in ids.tolist():
             self._slots.setdefault(client, len(self._slots))
+        self._changed.update(ids.tolist())
         self._reserve(len(self._slots), stacked)
         index = torch.tensor([self._slots[client] for client in ids.tolist()])
         tree_map(
@@ -59,7 +61,27 @@ class Memory:
 
     def clear(self) -> None:
         """Forget everybody."""
-        self._slots, self._table = {}, None
+        self._slots, self._table, self._changed = {}, None, set()
+
+    @property
+    def clients(self) -> Ids:
+        """Everybody who remembers something, in the order of first participation."""
+        return np.fromiter(self._slots, np.int64, len(self._slots))
+
+    @property
+    def changed(self) -> Ids:
+        """Those among them whose rows changed since the last `settle`."""
+        return np.fromiter(sorted(self._changed), np.int64, len(self._changed))
+
+    def settle(self) -> None:
+        """All rows are safe on disk."""
+        self._changed.clear()
+
+    def rows(self, ids: Ids) -> Any:
+        """The rows of these clients, stacked."""
+        slots = [self._slots[client] for client in ids.tolist()]
+        whole = slots == list(range(len(slots)))  # then nothing need be copied
+        return rows(self._table, slice(len(slots)) if whole else torch.tensor(slots))
 
     def _reserve(self, count: int, like: Any) -> None:
         if self._table is None:

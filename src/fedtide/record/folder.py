@@ -2,8 +2,10 @@
 
     study.toml            the study as it was run
     study.json            its cells and seeds, versions and machine
+    settings.json         every setting of every cell, defaults included
     cells/<number>-<cell>/seed-<n>/
         journal.jsonl     one JSON line per round
+        checkpoints/      everything that changes, until the run has ended
         model.safetensors the final model
         run.json          metrics of the run, its engine
     summary.json          means and spreads over the seeds: the file for other tools
@@ -18,7 +20,9 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,9 +31,11 @@ from safetensors.torch import save
 from fedtide.core.errors import OutputError
 from fedtide.core.task import Layout
 from fedtide.core.types import Model
+from fedtide.record.files import write_bytes, write_json, write_text
 from fedtide.record.journal import Line, read
 
-FORMAT = 1
+if sys.platform != "win32":
+    from fcntl import LOCK_EX, LOCK_NB, flock
 
 
 class CellRecord(NamedTuple):
@@ -48,27 +54,79 @@ class StudyFolder:
         self.path = path
 
     @classmethod
-    def create(cls, out: Path, name: str) -> StudyFolder:
-        """A fresh folder; results of an earlier run are kept beside it as <name>.previous."""
-        path = out / name
+    def create(cls, out: Path, name: str, files: Mapping[str, Any]) -> StudyFolder:
+        """A fresh folder with these files, text or JSON, all of them or none.
+
+        Results of an earlier run are kept beside it: as <name>.previous, or as <name>.unfinished, so that
+        a run that broke off never takes the place of one that came to its end.
+        """
+        folder, fresh = cls(out / name), out / f".{name}.new"
         try:
             out.mkdir(parents=True, exist_ok=True)
-            if path.exists():
-                if not (path / "study.json").exists():
-                    raise OutputError(
-                        f"--out: {path} must be a folder of FedTide results. Got something else. "
-                        "Move it away or choose another --out."
-                    )
-                previous = out / f"{name}.previous"
-                shutil.rmtree(previous, ignore_errors=True)
-                path.rename(previous)
-            path.mkdir()
+            shutil.rmtree(fresh, ignore_errors=True)  # of a run that was killed right here
+            fresh.mkdir()
+            for file, content in files.items():
+                write = write_text if isinstance(content, str) else write_json
+                write(fresh / file, content)
+            folder._set_aside()
+            fresh.rename(folder.path)
         except OSError as error:
             raise OutputError(
                 f"--out must be a folder that can be written. Got {out} ({error.strerror}). "
                 "Choose another with --out."
             ) from error
-        return cls(path)
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
+        return folder
+
+    @property
+    def exists(self) -> bool:
+        """Is there a study?"""
+        return (self.path / "study.json").is_file()
+
+    @property
+    def is_finished(self) -> bool:
+        """Has every run of the study ended?"""
+        return all((self.path / file).is_file() for file in ("summary.json", "report.html"))
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes away from the folder, where the system can."""
+        if sys.platform == "win32":
+            yield
+            return
+        handle = os.open(self.path, os.O_RDONLY)
+        try:
+            self._lock(handle)
+            yield
+        finally:
+            os.close(handle)
+
+    def _lock(self, handle: int) -> None:
+        try:
+            flock(handle, LOCK_EX | LOCK_NB)
+        except BlockingIOError as error:
+            raise OutputError(
+                f"{self.path} must belong to one process. Got another that runs this study now. "
+                "Wait for it, or choose another --out."
+            ) from error
+        except OSError:
+            return  # a file system without locks
+
+    def _set_aside(self) -> None:
+        """Make room for a new run."""
+        if not self.path.exists():
+            return
+        if not self.exists:
+            raise OutputError(
+                f"--out: {self.path} must be a folder of FedTide results. Got something else. "
+                "Move it away or choose another --out."
+            )
+        with self.locked():
+            end = "previous" if self.is_finished else "unfinished"
+            aside = self.path.with_name(f"{self.path.name}.{end}")
+            shutil.rmtree(aside, ignore_errors=True)
+            self.path.rename(aside)
 
     def run(self, cell: int, label: str, seed: int) -> Path:
         """Where one run's files are."""
@@ -105,37 +163,10 @@ def slug(label: str) -> str:
     return re.sub(r"[^a-z0-9.]+", "-", label.lower())[:60].strip("-.") or "all"
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a whole file or none of it."""
-    write_bytes(path, text.encode("utf-8"))
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write a whole JSON file or none of it."""
-    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
-
-
 def write_model(path: Path, model: Model, layout: Layout) -> None:
     """The model by parameter name, as safetensors."""
     tensors = {**layout.unpack(model.x), **model.buffers}
     write_bytes(path, save({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}))
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write a whole file or none of it."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise OutputError(
-            f"{path} must be a file that can be written. Got: {error.strerror}. "
-            "Free some space or choose another --out."
-        ) from error
 
 
 def labelled(settings: Mapping[str, Any]) -> str:

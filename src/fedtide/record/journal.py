@@ -3,31 +3,87 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
+from hashlib import blake2b
 from pathlib import Path
-from typing import Any, TextIO
+from typing import IO, Any, NamedTuple
 
+from fedtide.core.errors import OutputError
 from fedtide.core.types import Ids, Plan, Session, Work
+from fedtide.record.files import writing
 
 Line = dict[str, Any]
 
 
-class Journal:
-    """Keeps the rounds of a run in memory and, given a path, on disk as they happen."""
+class Mark(NamedTuple):
+    """A place in a journal's file, and a checksum of everything before it."""
 
-    def __init__(self, path: Path | None = None) -> None:
+    bytes: int
+    checksum: str
+
+
+class Journal:
+    """Keeps the rounds of a run in memory and, given a path, on disk as they happen.
+
+    A journal that is not `fresh` keeps what is in its file until `rewind` says how much of it counts.
+    """
+
+    def __init__(self, path: Path | None = None, fresh: bool = True) -> None:
         self.lines: list[Line] = []
-        self._file: TextIO | None = path.open("w", encoding="utf-8") if path else None
+        self._path, self._size, self._hash = path, 0, blake2b(digest_size=16)
+        self._file: IO[bytes] | None = None
+        if path:
+            with writing(self._path):
+                mode = "wb" if fresh or not path.exists() else "r+b"
+                self._file = path.open(mode, buffering=0)  # nothing waits that a crash could lose
 
     def append(self, line: Mapping[str, Any]) -> None:
         self.lines.append(dict(line))
         if self._file:
-            self._file.write(json.dumps(line, allow_nan=False) + "\n")
-            self._file.flush()
+            with writing(self._path):
+                self._write(json.dumps(line, allow_nan=False).encode() + b"\n")
+
+    def rewind(self, mark: Mark | None) -> None:
+        """Go on from this mark, or from the beginning; later lines are forgotten."""
+        if not self._file:
+            if mark:
+                raise OutputError(
+                    "A run that goes on must have its journal's file. Got a journal without one."
+                )
+            return
+        with writing(self._path):
+            self._file.seek(0)
+            kept = self._file.read(mark.bytes) if mark else b""
+        self._size, self._hash = len(kept), blake2b(kept, digest_size=16)
+        if mark and mark != (self._size, self._hash.hexdigest()):
+            raise OutputError(
+                f"{self._path} must begin with the lines that the checkpoint counts on. Got others. "
+                "Restore it, or run the study anew without --resume."
+            )
+        with writing(self._path):
+            self._file.truncate(self._size)
+            self._file.seek(self._size)
+        self.lines = [json.loads(line) for line in kept.splitlines()]
+
+    def mark(self) -> Mark:
+        """Where the journal ends now; what is before is safe on disk."""
+        if self._file:
+            with writing(self._path):
+                os.fsync(self._file.fileno())
+        return Mark(self._size, self._hash.hexdigest())
 
     def close(self) -> None:
         if self._file:
             self._file.close()
+
+    def _write(self, content: bytes) -> None:
+        assert self._file
+        left = memoryview(content)
+        while left:  # a disk that is nearly full takes a part
+            left = left[self._file.write(left) :]
+        self._size += len(content)
+        self._hash.update(content)
 
 
 def described(t: int, session: Session, asked: Ids, plan: Plan, work: Work, lr: float) -> Line:

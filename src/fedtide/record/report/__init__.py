@@ -13,7 +13,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from plotly.offline import get_plotlyjs
 
 from fedtide.record.export import results_csv, rounds_csv
-from fedtide.record.folder import StudyFolder, write_text
+from fedtide.record.files import write_text
+from fedtide.record.folder import StudyFolder
 from fedtide.record.report.changes import change_charts, recovery_words
 from fedtide.record.report.charts import RATE, Chart, Figure, Section, charts, shown, varying
 from fedtide.record.report.clients import client_charts

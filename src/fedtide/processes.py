@@ -1,0 +1,124 @@
+"""The same work in parallel processes, which stop together and never outlive the one that started them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context, parent_process
+from multiprocessing.queues import SimpleQueue
+from multiprocessing.synchronize import Event
+from threading import Thread
+from typing import Any, NamedTuple, TypeVar
+
+from fedtide.core.errors import EngineError
+from fedtide.record.checkpoint import Stopped
+
+Stop = Callable[[], bool]  # asked after every round
+Done = TypeVar("Done")
+
+PATIENCE = 0.2  # seconds between two looks at whether to stop
+
+
+class _Office(NamedTuple):
+    """How a worker process speaks with the one that started it."""
+
+    news: SimpleQueue[Any]  # None: no more
+    stop: Event  # set when all should stop after their round
+
+
+_office: _Office | None = None  # set in a worker process
+_told: list[int] = []  # signals that came to it
+
+
+def _open_office(office: _Office) -> None:
+    """Signals from the keyboard are the business of the process that started us, and we end with it."""
+    global _office
+    _office = office
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda number, frame: _told.append(number))
+    Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent:
+        parent.join()
+        os._exit(1)  # nobody is left to tell; what is on disk is whole
+
+
+def _work(work: Callable[..., Done], task: tuple[Any, ...]) -> Done | None:
+    """One task in a worker process; None if it stopped because it was asked to."""
+    assert _office is not None
+    news, stop = _office
+    try:
+        return work(*task, news.put, lambda: bool(_told) or stop.is_set())
+    except Stopped:
+        return None
+
+
+def in_processes(
+    work: Callable[..., Done],
+    tasks: Sequence[tuple[Any, ...]],
+    jobs: int,
+    watch: Callable[[Any], None],
+    stop: Stop,
+) -> list[Done]:
+    """`work(*task, watch, stop)` for every task, in so many processes.
+
+    Their news reach `watch` from a thread. Once `stop` is true, or one has failed, all of them are asked to
+    stop; who does so raises `Stopped`.
+    """
+    context = get_context("spawn")
+    office = _Office(context.SimpleQueue(), context.Event())
+
+    problems: list[Exception] = []  # of `watch`: whoever does not listen must not make workers wait
+
+    def listen() -> None:
+        for progress in iter(office.news.get, None):
+            try:
+                watch(progress)
+            except Exception as error:
+                problems.append(error)
+                office.stop.set()
+
+    listener = Thread(target=listen, daemon=True)
+    listener.start()
+    try:
+        with ProcessPoolExecutor(
+            jobs, context, initializer=_open_office, initargs=(office,)
+        ) as pool:
+            futures = [pool.submit(_work, work, task) for task in tasks]
+            try:
+                _wait(futures, office, stop)
+            except BaseException:  # the others stop after their round
+                office.stop.set()
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+            results = [done for future in futures if (done := future.result()) is not None]
+            if len(results) < len(tasks):
+                raise Stopped
+            return results
+    except BrokenProcessPool as error:
+        raise EngineError(
+            f"--jobs must be few enough for this machine's memory. Got {jobs}, and one of them died. "
+            "Try --jobs 1 --resume."
+        ) from error
+    finally:
+        office.news.put(None)
+        listener.join()
+        if problems:
+            raise problems[0]
+
+
+def _wait(futures: list[Future[Any]], office: _Office, stop: Stop) -> None:
+    """Wait for all, pass on the wish to stop, and raise the first error."""
+    rest = set(futures)
+    while rest:
+        done, rest = wait(rest, timeout=PATIENCE, return_when=FIRST_EXCEPTION)
+        for future in done:
+            future.result()
+        if stop():
+            office.stop.set()
