@@ -26,25 +26,17 @@ def results_csv(results: Results) -> str:
 
 def rounds_csv(results: Results, stride: int = 1) -> str:
     """One line per round of every run, as in the journals: numbers only, every `stride`-th round."""
-    names = list(
-        dict.fromkeys(
-            name
-            for row in results.rows
-            for lines in row.runs.values()
-            for line in (lines[0], lines[-1])
-            for name in scalars(line)
-        )
-    )
+    names = list(dict.fromkeys(name for line in _lines(results) for name in scalars(line)))
     head = [*results.keys, "seed", *names]
     return written(chain([head], _rounds(results, names, stride)))
 
 
 def scalars(line: Line) -> dict[str, Any]:
-    """The numbers of a journal's line; those of a table such as `seconds` as `seconds_train`."""
+    """The numbers of a journal's line; those of a table such as `seconds` as `seconds.train`."""
     found = {name: value for name, value in line.items() if _is_number(value)}
     for name, value in line.items():
         if isinstance(value, Mapping):
-            found |= {f"{name}_{key}": v for key, v in value.items() if _is_number(v)}
+            found |= {f"{name}.{key}": v for key, v in value.items() if _is_number(v)}
     return found
 
 
@@ -61,6 +53,10 @@ def _rounds(results: Results, names: Sequence[str], stride: int) -> Iterator[Cel
             for line in lines[::stride]:
                 found = scalars(line)
                 yield [*_settings(results, row), seed, *(found.get(name) for name in names)]
+
+
+def _lines(results: Results) -> Iterator[Line]:
+    return (line for row in results.rows for lines in row.runs.values() for line in lines)
 
 
 def _settings(results: Results, row: Row) -> list[str]:

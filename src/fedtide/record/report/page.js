@@ -11,7 +11,8 @@
   // Plotly and the data lie in the page as gzip in base64.
   async function unpacked(id) {
     const packed = atob(document.getElementById(id).textContent);
-    const bytes = Uint8Array.from(packed, (letter) => letter.charCodeAt(0));
+    const bytes = new Uint8Array(packed.length);
+    for (let i = 0; i < packed.length; i++) bytes[i] = packed.charCodeAt(i);
     const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
     return new Response(stream).text();
   }
@@ -37,6 +38,13 @@
       colours["coloraxis.colorscale"] = [0, 0.5, 1].map((at, i) => [at, colour("--heat-" + i)]);
     }
     return colours;
+  }
+
+  function put(layout, path, value) {
+    const names = path.split(".");
+    const last = names.pop();
+    for (const name of names) layout = layout[name] ??= {};
+    layout[last] = value;
   }
 
   function show(wanted) {
@@ -92,8 +100,8 @@
   script.textContent = await unpacked("plotly");
   document.head.append(script);
   for (const { place, figure } of drawn) {
+    for (const [path, value] of Object.entries(theme(figure))) put(figure.layout, path, value);
     await Plotly.newPlot(place, figure.data, figure.layout, config);
-    await Plotly.relayout(place, theme(figure));
   }
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
     for (const { place, figure } of drawn) Plotly.relayout(place, theme(figure));
