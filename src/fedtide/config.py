@@ -24,8 +24,9 @@ from fedtide.algorithms.readings import READINGS, Reading
 from fedtide.algorithms.server import SERVER_RULES, ServerRule
 from fedtide.core.errors import ConfigError, choices
 from fedtide.data.partition import PARTITIONS, Partition
-from fedtide.data.source import SOURCES, Source
-from fedtide.data.stores import STORES, Stores
+from fedtide.data.source import Data, Source
+from fedtide.data.stores import STORES, Arriving, Stores
+from fedtide.data.video import Video
 from fedtide.engines.choose import EngineChoice
 from fedtide.engines.rules import RULES, Rule
 from fedtide.engines.schedules import SCHEDULES, Schedule
@@ -58,7 +59,7 @@ KINDS: dict[type, Mapping[str, type]] = {
     Algorithm: ALGORITHMS,
     ServerRule: SERVER_RULES,
     Reading: READINGS,
-    Source: SOURCES,
+    Source: {"dataset": Data, "video": Video},
     Partition: PARTITIONS,
     Stores: STORES,
     Population: POPULATIONS,
@@ -93,7 +94,7 @@ ROOMS: dict[str, type] = {
     "triggers": Trigger,
 }
 USUAL: dict[type, str] = {Source: "dataset"}  # the kind of a section that does not say
-SECTIONS = (Train, EngineChoice, Terms, Evaluation, Fleet, Checkpointing)
+SECTIONS = (Arriving, Train, EngineChoice, Terms, Evaluation, Fleet, Checkpointing)
 STUDY_KEYS = ("question", "transition_rounds", "compare", "case", "published", "track")
 WORDS: dict[type, str] = {
     bool: "true or false",

@@ -20,7 +20,7 @@ class Case(NamedTuple):
     outputs: int = 0  # 0: one per class
 
 
-MNIST, CIFAR = (1, 28, 28), (3, 32, 32)
+MNIST, CIFAR, VIDEO = (1, 28, 28), (3, 32, 32), (3, 32, 33)
 CASES = {
     "char-lstm": Case((80,), 80, 819_920, 256, vocabulary=80),
     "cifar-cnn": Case(CIFAR, 10, 541_094, 500),
@@ -36,11 +36,15 @@ CASES = {
     "mnist-cnn": Case(MNIST, 10, 28_938, 1_568),
     "resnet18": Case(CIFAR, 10, 11_573_066, 256),
     "resnet34": Case((3, 64, 64), 200, 21_730_056, 256),
+    "squeezenet": Case(VIDEO, 100, 773_796, 1_024),
     "svhn-cnn": Case(CIFAR, 10, 667_178, 256),
     "svhn-cnn-small": Case(CIFAR, 10, 620_362, 256),
     "vgg11": Case(CIFAR, 100, 9_271_780, 512),
+    "video-cnn": Case(VIDEO, 100, 1_026_772, 240),
+    "video-fcn": Case(VIDEO, 100, 3_533_156, 256),
+    "video-lstm": Case((10,), 100, 1_920_500, 300, vocabulary=100),
 }
-NOT_VMAPPABLE = {"char-lstm"}
+NOT_VMAPPABLE = {"char-lstm", "video-lstm"}
 
 
 def build(kind: str, seed: int = 0) -> nn.Module:
@@ -194,3 +198,9 @@ def test_mean_embedding_by_hand() -> None:
 def test_own_modules_compose() -> None:
     model = EmbedHead(nn.Linear(3, 2), nn.Linear(2, 4))
     assert model(torch.zeros(1, 3)).shape == (1, 4)
+
+
+def test_payloads_of_the_video_task_are_in_the_published_order():
+    kinds = ("squeezenet", "video-cnn", "video-lstm", "video-fcn")
+    sizes = [CASES[kind].parameters for kind in kinds]
+    assert sizes == sorted(sizes)

@@ -80,6 +80,3 @@ class Data(Source):
 def _loaded(name: str, place: str) -> Dataset:
     """The runs of a study share their dataset; `place` is where FEDTIDE_DATA pointed."""
     return load(name)
-
-
-SOURCES: dict[str, type[Source]] = {"dataset": Data}

@@ -6,6 +6,7 @@ from fedtide.models.fast import CifarCnn, FashionCnn, MnistCnn
 from fedtide.models.fedagg import FedAggCifarCnn, LeNet5, McMahanCnn, Vgg11
 from fedtide.models.feddyn import FedDynCnn
 from fedtide.models.har import HarCnn
+from fedtide.models.osafl import SqueezeNet, VideoCnn, VideoFcn, VideoLstm
 from fedtide.models.resnet import ResNet18, ResNet34
 from fedtide.models.svhn import SvhnCnn, SvhnCnnSmall
 from fedtide.models.text import CharLstm, FastText
@@ -25,9 +26,13 @@ MODELS: dict[str, type[ModelSpec]] = {
     "mnist-cnn": MnistCnn,
     "resnet18": ResNet18,
     "resnet34": ResNet34,
+    "squeezenet": SqueezeNet,
     "svhn-cnn": SvhnCnn,
     "svhn-cnn-small": SvhnCnnSmall,
     "vgg11": Vgg11,
+    "video-cnn": VideoCnn,
+    "video-fcn": VideoFcn,
+    "video-lstm": VideoLstm,
 }
 
 __all__ = ["MODELS", "EmbedHead", "ModelSpec"]
