@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -179,7 +180,8 @@ def run(
                 cohort = house.cohort(t, ids, result.walk)
                 server = result.aggregated(algorithm, now.server, cohort)
                 model = house.next_model(server.x, now.model, result, cohort)
-                done = Finished(t, session, now.model, model, result.up, cohort, plan)
+                looks = partial(house.gradients, ids, now.model)  # for probes that ask
+                done = Finished(t, session, now.model, model, result.up, cohort, plan, looks)
                 line |= result.means | probed(e.evaluation.probes, done)
                 era = now.era.after(line["train_accuracy"])
                 now = now._replace(server=server, model=model, era=era)

@@ -92,6 +92,8 @@ class ModifiedFedProx(ModifiedFedAvg):
 
     mu: float = 0.9
 
+    stacks = True
+
     def __post_init__(self) -> None:
         require(self.mu >= 0, "algorithm.mu", "zero or positive", self.mu)
 

@@ -209,7 +209,9 @@ class Examples:
         """These examples ready for a model, once for all, unless that takes too much memory."""
         large = self.inputs.numel() * torch.get_default_dtype().itemsize > most_bytes
         tokens = not (self.inputs.dtype == torch.uint8 or self.inputs.is_floating_point())
-        return self if large or tokens else Examples(self.ready(self.inputs), self.targets)
+        if large or tokens:
+            return self
+        return replace(self, inputs=self.ready(self.inputs), mean=(), std=())
 
 
 @dataclass(frozen=True, eq=False)

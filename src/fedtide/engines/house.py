@@ -12,6 +12,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from fedtide.algorithms.base import Context, Survey
@@ -35,7 +36,7 @@ from fedtide.data.source import Source
 from fedtide.engines.allocator import keep_freed_memory
 from fedtide.engines.base import Engine, Result
 from fedtide.engines.choose import EngineChoice
-from fedtide.engines.client import AnyAlgorithm
+from fedtide.engines.client import AnyAlgorithm, by_backward
 from fedtide.engines.train import Train
 from fedtide.population.sessions import Population
 
@@ -194,6 +195,22 @@ class House:
                 "Try a smaller train.lr, or clip gradients with train.optimiser.clip."
             )
         return accuracy, loss
+
+    def gradients(self, ids: Ids, model: Model, t: int) -> Tensor:
+        """The gradient of each client's mean loss over all it holds in round t, at this model: [U, dim]."""
+        task, picks = self.engine.task, self.engine.data.everything(t, ids)
+
+        def one(places: NDArray[np.int64], mask: NDArray[np.bool_]) -> Vector:
+            index = torch.from_numpy(places[mask]).to(model.x.device)
+            inputs, targets = self.dataset.train.take(index)
+
+            def loss(y: Vector) -> tuple[Tensor, None]:
+                logits = task.view(y, model.buffers, inputs).logits
+                return task.loss(logits, targets).mean(), None
+
+            return by_backward(loss, model.x)[0] if mask.any() else torch.zeros_like(model.x)
+
+        return torch.stack([one(*row) for row in zip(*picks, strict=True)])
 
     def by_label(self, model: Model) -> dict[int, float]:
         """Accuracy on the test examples of each label that somebody in the session holds."""

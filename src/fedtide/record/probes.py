@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from torch import Tensor
+
 from fedtide.core.types import Cohort, Model, Plan, Session
 
 
@@ -16,6 +18,9 @@ class Finished(NamedTuple):
     up: Any  # the stacked uploads
     cohort: Cohort
     plan: Plan
+    gradients: Callable[
+        [int], Tensor
+    ]  # [U, dim]: of each client's loss at `before` on its store of a round
 
 
 Probe = Callable[[Finished], Mapping[str, Any]]
@@ -38,7 +43,18 @@ def drift(done: Finished) -> Mapping[str, Any]:
     return {} if update is None else {"drift": (update - update.mean(0)).norm(dim=1).tolist()}
 
 
-PROBES: dict[str, Probe] = {"rates": rates, "drift": drift, "movement": movement}
+def shift(done: Finished) -> Mapping[str, Any]:
+    """How far each client's data moved since the round before: Phi of OSAFL, Definition 1 (Eq. 23), at w^t.
+
+    ||grad f(w | D^(t-1)) - grad f(w | D^t)||^2, zero in the first round; two passes over all stores.
+    """
+    if done.t == 0:
+        return {"shift": [0.0] * len(done.cohort.ids)}
+    difference = done.gradients(done.t - 1) - done.gradients(done.t)
+    return {"shift": difference.square().sum(1).tolist()}
+
+
+PROBES: dict[str, Probe] = {"rates": rates, "drift": drift, "movement": movement, "shift": shift}
 
 
 def probed(names: Sequence[str], done: Finished) -> dict[str, Any]:
