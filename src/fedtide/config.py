@@ -33,6 +33,10 @@ from fedtide.engines.schedules import SCHEDULES, Schedule
 from fedtide.engines.terms import Terms
 from fedtide.engines.train import Train
 from fedtide.experiment import Experiment
+from fedtide.guard.attacks import ATTACKS, Attack
+from fedtide.guard.defences import DEFENCES, Defence
+from fedtide.guard.faults import Faults
+from fedtide.guard.privacy import Privacy
 from fedtide.models import MODELS
 from fedtide.models.base import ModelSpec
 from fedtide.network import CHANNELS, COMPUTING, NETWORKS
@@ -73,13 +77,17 @@ KINDS: dict[type, Mapping[str, type]] = {
     Rule: RULES,
     Schedule: SCHEDULES,
     ModelSpec: MODELS,
+    Attack: ATTACKS,
+    Defence: DEFENCES,
     Tracker: TRACKERS,
 }
 # What `fedtide list` calls them; installed packages add to them by the entry point `fedtide.<room>`.
 ROOMS: dict[str, type] = {
     "algorithms": Algorithm,
+    "attacks": Attack,
     "channels": Channel,
     "data": Source,
+    "defences": Defence,
     "models": ModelSpec,
     "networks": Network,
     "optimisers": Rule,
@@ -94,7 +102,7 @@ ROOMS: dict[str, type] = {
     "triggers": Trigger,
 }
 USUAL: dict[type, str] = {Source: "dataset"}  # the kind of a section that does not say
-SECTIONS = (Arriving, Train, EngineChoice, Terms, Evaluation, Fleet, Checkpointing)
+SECTIONS = (Arriving, Train, EngineChoice, Terms, Evaluation, Fleet, Faults, Privacy, Checkpointing)
 STUDY_KEYS = ("question", "transition_rounds", "compare", "case", "published", "track")
 WORDS: dict[type, str] = {
     bool: "true or false",

@@ -19,8 +19,13 @@ from fedtide.engines.client import AnyAlgorithm, Row
 from fedtide.engines.house import House
 from fedtide.engines.rehearsal import Rehearsal
 from fedtide.engines.train import Train
+from fedtide.guard.attacks import Attack
+from fedtide.guard.defences import Defence, Mean
+from fedtide.guard.faults import Faults
+from fedtide.guard.gate import Gate
+from fedtide.guard.privacy import Privacy
 from fedtide.network.plan import IdealNetwork, Network
-from fedtide.population.participation import Full, Participation
+from fedtide.population.participation import Full, Participation, Uniform
 from fedtide.population.sessions import Fixed, Population
 from fedtide.record.census import holdings, moves, sample
 from fedtide.record.checkpoint import Checkpointing, Checkpoints
@@ -54,6 +59,10 @@ class Experiment:
     train: Train = field(default_factory=lambda: Train(epochs=1))
     start: Start = field(default_factory=Previous)
     engine: EngineChoice = field(default_factory=EngineChoice)
+    faults: Faults = field(default_factory=Faults)
+    attack: Attack = field(default_factory=Attack)
+    defence: Defence = field(default_factory=Mean)
+    privacy: Privacy = field(default_factory=Privacy)
     evaluation: Evaluation = field(default_factory=Evaluation)
     checkpoint: Checkpointing = field(default_factory=Checkpointing)
     seed: int = 0
@@ -77,6 +86,15 @@ class Experiment:
         )
         if self.population.announced:
             self.participation.check_session(self.population.at(0, self.seed))
+        self.gate.check(self.algorithm)
+        listens = self.start.computes or self.start.trigger.listens or self.participation.listens
+        require(
+            not (self.privacy.noise and listens),
+            "privacy.noise",
+            "0 with a start or a participation that learns from clients beside their uploads",
+            self.privacy.noise,
+            "What those learn is not hidden. Use start = 'previous' and participation = 'uniform'.",
+        )
         if self.engine.uploads == "sums":
             self._check_sums()
 
@@ -95,6 +113,23 @@ class Experiment:
             "without 'drift', which needs every upload, where engine.uploads = 'sums'",
             probes,
         )
+        require(
+            self.gate.is_open and self.gate.is_plain,
+            "engine.uploads",
+            "'stacked' with faults, attack, defence or privacy, which look at every upload",
+            self.engine.uploads,
+        )
+
+    @property
+    def gate(self) -> Gate:
+        """What stands between clients and server."""
+        return Gate(self.faults, self.attack, self.defence, self.privacy, self.seed)
+
+    @property
+    def is_uniform(self) -> bool:
+        """Is every cohort a uniform sample of those who exist, of a fixed size?"""
+        steady = isinstance(self.network, IdealNetwork) and not self.faults.is_active
+        return steady and type(self.participation) is Uniform
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,9 +177,10 @@ def run(
 ) -> History:
     """Run an experiment, or go on with it; `watch` sees every line of the journal."""
     e = replace(experiment, population=experiment.population.opened())
-    algorithm, journal = e.algorithm, journal or Journal()
+    algorithm, gate, journal = e.algorithm, e.gate, journal or Journal()
     checkpoints = checkpoints or Checkpoints()
-    with House.furnish(e.data, e.population, e.train, e.engine, e.seed) as house:
+    with House.furnish(e.data, e.population, e.train, e.engine, e.seed, gate.poisoned) as house:
+        hostile = e.attack.members(house.crowd.clients, e.seed)
         server = algorithm.init(house.initial.x, house.context)
         network = e.network.start(house.crowd.clients, e.seed)
         now = State(server, house.initial, Era(), Archive(), network)
@@ -163,22 +199,25 @@ def run(
             work = house.work(t, ids, algorithm, down, news)
             # What each can afford, and what it costs.
             plan, network = e.network.plan(now.network, t, ids, work, e.seed)
+            plan, struck = e.faults.strike(plan, t, ids, e.seed)
             now = now._replace(network=network)
             asked, ids, steps = ids, ids[plan.able], plan.steps[plan.able]
             lr = e.train.rate(t - session.first, session.rounds)
-            line = described(t, session, asked, plan, work, lr) | dict(news)
+            line = described(t, session, asked, plan, work, lr) | dict(news) | struck
             line |= census(e, house, t, session)  # who came and went
             clock.lap("select")
 
             if len(ids):
-                result = house.engine.run(
-                    algorithm, e.train.optimiser, lr, down, now.model.buffers, ids, steps, t
-                )
+                with gate.receipts(house.engine, t, ids):
+                    result = house.engine.run(
+                        algorithm, e.train.optimiser, lr, down, now.model.buffers, ids, steps, t
+                    )
+                result = gate.received(result, hostile, t)  # some may be lost or refused
                 ids, line = result.ids, answered(line, result.ids, work) | dict(result.facts)
                 clock.lap("train")
             if len(ids):  # without a cohort the model stays as it is
                 cohort = house.cohort(t, ids, result.walk)
-                server = result.aggregated(algorithm, now.server, cohort)
+                server = gate.aggregated(algorithm, now.server, result, cohort)
                 model = house.next_model(server.x, now.model, result, cohort)
                 looks = partial(house.gradients, ids, now.model)  # for probes that ask
                 done = Finished(t, session, now.model, model, result.up, cohort, plan, looks)
@@ -191,6 +230,8 @@ def run(
                 line["accuracy"], line["loss"] = house.evaluate(t, now.model)
             if e.evaluation.fairness and t + 1 == e.population.length:
                 line["fairness"] = served(house, [*journal.lines, line], now.model)
+            if t + 1 == e.population.length:
+                line |= gate.price([*journal.lines, line], e.is_uniform)
             clock.lap("evaluate")
             line = charged(line, bill) | {**facts, "seconds": clock.seconds}
             journal.append(line)  # what is kept

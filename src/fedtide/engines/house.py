@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -32,6 +32,7 @@ from fedtide.core.types import (
     Work,
 )
 from fedtide.data.batches import ClientData
+from fedtide.data.holdings import Holdings
 from fedtide.data.source import Source
 from fedtide.engines.allocator import keep_freed_memory
 from fedtide.engines.base import Engine, Result
@@ -56,12 +57,18 @@ class House:
 
     @classmethod
     def furnish(
-        cls, data: Source, population: Population, train: Train, choice: EngineChoice, seed: int
+        cls,
+        data: Source,
+        population: Population,
+        train: Train,
+        choice: EngineChoice,
+        seed: int,
+        changed: Callable[[Dataset, Holdings], Dataset] = lambda dataset, holdings: dataset,
     ) -> House:
         """Load the data, split it over the clients, build the model and choose the engine."""
         device = choice.place()
         dataset, holdings = data.deal(population.groups, population.length, seed)
-        dataset = dataset.to(device).prepared(PREPARED_BYTES)
+        dataset = changed(dataset.to(device).prepared(PREPARED_BYTES), holdings)
         task = train.task(dataset, seed, device)
         clients = ClientData(dataset.train, holdings, train, seed)
         return cls(dataset, choice.build(task, clients, train.buffers), train)

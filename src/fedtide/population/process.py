@@ -21,6 +21,11 @@ SLACK = 1e-9  # a rate of 0.1 times 30 clients is 3, whatever binary fractions s
 class Participation(ABC):
     """A process over rounds; its state, if it has one, is passed and returned."""
 
+    @property
+    def listens(self) -> bool:
+        """Does what clients say about their training decide who takes part?"""
+        return False
+
     def start(self, crowd: Crowd, seed: int) -> Any:
         """The state before the first round."""
         return Nothing()

@@ -73,6 +73,10 @@ class Fast(Participation):
         _ = self.uniform  # raises where its settings are wrong
 
     @property
+    def listens(self) -> bool:
+        return self.adaptive or self.of.listens
+
+    @property
     def uniform(self) -> Uniform:
         """The process of snapshot rounds."""
         rate = self.rate if self.rate or self.clients else 0.1

@@ -1,0 +1,108 @@
+"""Attacks of hostile clients, to test defences with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedtide.core.errors import require
+from fedtide.core.rng import stream, torch_seed
+from fedtide.core.types import Ids
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attack:
+    """Nobody is hostile; the root of the other kinds."""
+
+    share: float = 0.0  # of all clients that ever exist, drawn once
+
+    def __post_init__(self) -> None:
+        require(0 <= self.share < 1, "attack.share", "a share in [0, 1)", self.share)
+
+    def members(self, clients: int, seed: int) -> Ids:
+        """Who is hostile."""
+        count = round(self.share * clients)
+        return np.sort(stream(seed, "hostile").choice(clients, count, replace=False))
+
+    def targets(self, targets: Tensor, classes: int) -> Tensor:
+        """The labels that a hostile client trains on instead of these."""
+        return targets
+
+    def rows(self, rows: Tensor, hostile: Tensor, t: int, seed: int) -> Tensor:
+        """The uploads [U, D] of a round; `hostile` [U] tells whose may be changed."""
+        return rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignFlip(Attack):
+    """The opposite of what training says, `scale` times as large."""
+
+    share: float = 0.2
+    scale: float = 1.0
+
+    def rows(self, rows: Tensor, hostile: Tensor, t: int, seed: int) -> Tensor:
+        return torch.where(hostile[:, None], -self.scale * rows, rows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noise(Attack):
+    """Noise instead of an update, `scale` times as long as the mean update."""
+
+    share: float = 0.2
+    scale: float = 10.0
+
+    def rows(self, rows: Tensor, hostile: Tensor, t: int, seed: int) -> Tensor:
+        generator = torch.Generator().manual_seed(torch_seed(seed, "attack", t))
+        noise = torch.randn(rows.shape, generator=generator, dtype=rows.dtype).to(rows.device)
+        noise *= self.scale * rows.norm(dim=1).mean() / noise.norm(dim=1, keepdim=True)
+        return torch.where(hostile[:, None], noise, rows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelFlip(Attack):
+    """Honest training on the wrong labels: label c becomes classes - 1 - c."""
+
+    share: float = 0.2
+
+    def targets(self, targets: Tensor, classes: int) -> Tensor:
+        return classes - 1 - targets
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alie(Attack):
+    """A little is enough (Baruch, Baruch and Goldberg, NeurIPS 2019, Algorithm 3).
+
+    Hostile clients know all updates and send mean - z std, coordinate by coordinate, where z is as large as
+    it can be with a majority still on their side; `z = 0` computes it from the numbers of clients.
+    """
+
+    share: float = 0.2
+    z: float = 0.0
+
+    def rows(self, rows: Tensor, hostile: Tensor, t: int, seed: int) -> Tensor:
+        n, m = len(rows), int(hostile.sum())
+        if not m or n - m < 2:
+            return rows
+        honest = rows[~hostile]
+        sent = honest.mean(0) - (self.z or largest_z(n, m)) * honest.std(0)
+        return torch.where(hostile[:, None], sent, rows)
+
+
+def largest_z(n: int, m: int) -> float:
+    """z_max of ALIE: s = floor(n / 2 + 1) - m supporters are needed among n - m honest clients."""
+    s = n // 2 + 1 - m
+    share = (n - m - s) / (n - m)
+    return NormalDist().inv_cdf(min(max(share, 1e-3), 1 - 1e-3))
+
+
+ATTACKS: dict[str, type[Attack]] = {
+    "none": Attack,
+    "sign-flip": SignFlip,
+    "noise": Noise,
+    "label-flip": LabelFlip,
+    "alie": Alie,
+}

@@ -1,0 +1,151 @@
+"""The gate between clients and server: what passes, and how it becomes one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedtide.algorithms.base import Algorithm
+from fedtide.core.errors import ConfigError, EngineError, require
+from fedtide.core.trees import rows, tree_map
+from fedtide.core.types import Cohort, Dataset, Ids
+from fedtide.data.holdings import Holdings, Static
+from fedtide.engines.base import Engine, InProcess, Result
+from fedtide.engines.client import AnyAlgorithm
+from fedtide.guard.attacks import Attack
+from fedtide.guard.defences import Defence, Mean
+from fedtide.guard.faults import Faults
+from fedtide.guard.privacy import Privacy
+from fedtide.guard.uploads import flat, refusals, shaped
+
+Line = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Faults, attack, defence and privacy of one run; without any of them uploads pass untouched."""
+
+    faults: Faults
+    attack: Attack
+    defence: Defence
+    privacy: Privacy
+    seed: int
+
+    @property
+    def is_open(self) -> bool:
+        """Does everything pass as it is?"""
+        return not (self.faults.is_active or self.attack.share)
+
+    @property
+    def is_plain(self) -> bool:
+        """Does the algorithm aggregate by itself?"""
+        return isinstance(self.defence, Mean) and not self.privacy.is_active
+
+    def check(self, algorithm: AnyAlgorithm) -> None:
+        """Can this algorithm do with what the gate gives it?"""
+        only_mean = type(algorithm).weigh is not Algorithm.weigh
+        require(
+            self.is_plain or only_mean,
+            "algorithm",
+            "one whose server needs only the mean of the uploads, where defence or privacy changes it",
+            type(algorithm).__name__,
+            "Use FedAvg, FedProx, SCAFFOLD, FedDyn, FedNova, MOON or FedACG, or leave them out.",
+        )
+        require(
+            isinstance(self.defence, Mean) or not self.privacy.noise,
+            "defence",
+            "the mean where privacy adds noise: how much one client can change another rule is not known",
+            type(self.defence).__name__,
+        )
+
+    def poisoned(self, dataset: Dataset, holdings: Holdings) -> Dataset:
+        """The data as hostile clients use them."""
+        if type(self.attack).targets is Attack.targets:
+            return dataset
+        if not isinstance(holdings, Static):
+            raise ConfigError(
+                "attack label-flip must meet clients that keep their data. Got stores that change. "
+                "Use data.stores = 'static' or another attack."
+            )
+        train, hostile = dataset.train, self.attack.members(holdings.clients, self.seed)
+        place = torch.from_numpy(holdings.held(0, hostile)).to(train.targets.device)
+        targets = train.targets.clone()
+        targets[place] = self.attack.targets(targets[place], dataset.classes)
+        return replace(dataset, train=replace(train, targets=targets))
+
+    @contextmanager
+    def receipts(self, engine: Engine, t: int, ids: Ids) -> Iterator[None]:
+        """While clients train: those whose upload will not arrive do not keep what they learn."""
+        harmed = self.faults.harmed(t, ids, self.seed)
+        if self.faults.memories == "keep" or not harmed.any():
+            yield
+            return
+        if not isinstance(engine, InProcess):
+            raise EngineError(
+                "faults.memories must be 'keep' on an engine whose clients live elsewhere. "
+                f"Got 'discard' on {type(engine).__name__}. Set it, or use engine.kind = 'auto'."
+            )
+        engine.memory.deaf = frozenset(ids[harmed].tolist())
+        try:
+            yield
+        finally:
+            engine.memory.deaf = frozenset()
+
+    def received(self, result: Result, hostile: Ids, t: int) -> Result:
+        """What arrives of a round; its facts tell what was lost or refused."""
+        if self.is_open:
+            return result
+        bad = torch.from_numpy(np.isin(result.ids, hostile)).to(result.walk.steps.device)
+        sent = result.up
+        if bad.any():
+            sent = shaped(self.attack.rows(flat(sent), bad, t, self.seed), sent)
+        lost, apart = self.faults.damage(sent, t, result.ids, self.seed)
+        reasons = refusals(sent, apart, self.faults.max_norm or float("inf"))
+        stays = ~lost
+        stays[[place for place in reasons if not lost[place]]] = False
+        facts = dict(result.facts)
+        if self.attack.share:
+            facts["hostile"] = int(bad.sum())
+        if lost.any():
+            facts["lost_uploads"] = result.ids[lost].tolist()
+        refused = {str(result.ids[p]): why for p, why in reasons.items() if not lost[p]}
+        if refused:
+            facts["refused"] = refused
+        return _some(result._replace(up=sent, facts=facts), stays)
+
+    def aggregated(
+        self, algorithm: AnyAlgorithm, server: Any, result: Result, cohort: Cohort
+    ) -> Any:
+        """The server's state after a round."""
+        if self.is_plain:
+            return result.aggregated(algorithm, server, cohort)
+        weights = algorithm.weigh(cohort.share, cohort.walk)
+        assert weights is not None
+        sent = self.privacy.clipped(flat(result.up))
+        total = self.defence.combined(sent, weights)
+        total = self.privacy.noised(total, weights, cohort.t, self.seed)
+        return algorithm.move(server, shaped(total, result.up), cohort)
+
+    def price(self, lines: Sequence[Line], is_uniform: bool) -> dict[str, Any]:
+        """What a whole run tells about a client."""
+        epsilon = self.privacy.epsilon(lines, is_uniform)
+        return {} if epsilon is None else {"epsilon": epsilon, "delta": self.privacy.delta}
+
+
+def _some(result: Result, stays: Any) -> Result:
+    """The part of a result that belongs to some of its clients."""
+    if stays.all():
+        return result
+    kept = torch.from_numpy(np.flatnonzero(stays)).to(result.walk.steps.device)
+    return result._replace(
+        ids=result.ids[stays],
+        up=rows(result.up, kept),
+        buffers=tree_map(lambda leaf: leaf[kept], result.buffers),
+        training=rows(result.training, kept),
+        walk=rows(result.walk, kept),
+    )

@@ -1,0 +1,124 @@
+"""Robust rules on numbers small enough to follow by hand."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from fedtide.core.errors import ConfigError
+from fedtide.guard.attacks import Alie, LabelFlip, Noise, SignFlip, largest_z
+from fedtide.guard.defences import (
+    DEFENCES,
+    Clipped,
+    GeometricMedian,
+    Krum,
+    Mean,
+    Median,
+    MultiKrum,
+    TrimmedMean,
+)
+
+# Four honest clients around (1, 2), one far away.
+ROWS = torch.tensor([[1.0, 2.0], [1.1, 2.0], [0.9, 2.1], [1.0, 1.9], [-50.0, 90.0]])
+EVEN = torch.full((5,), 0.2)
+
+
+def test_the_median_of_each_coordinate():
+    """(-50, .9, 1, 1, 1.1) -> 1 and (1.9, 2, 2, 2.1, 90) -> 2; of four: (1 + 1) / 2 and (2 + 2) / 2."""
+    assert Median().combined(ROWS, EVEN).tolist() == [1.0, 2.0]
+    assert Median().combined(ROWS[:4], EVEN[:4]).tolist() == pytest.approx([1.0, 2.0])
+    two = torch.tensor([[1.0], [3.0]])
+    assert Median().combined(two, torch.tensor([0.9, 0.1])).tolist() == [2.0]  # unweighted
+
+
+def test_the_trimmed_mean_leaves_out_one_on_each_side():
+    """(0.9 + 1 + 1) / 3 and (2 + 2 + 2.1) / 3."""
+    got = TrimmedMean(share=0.2).combined(ROWS, EVEN).tolist()
+    assert got == pytest.approx([2.9 / 3, 6.1 / 3])
+    assert TrimmedMean(share=0.1).combined(ROWS, EVEN).tolist() == pytest.approx(
+        ROWS.mean(0).tolist()
+    )
+
+
+def test_krum_takes_the_client_with_the_nearest_neighbours():
+    """U = 5, f = 1, two neighbours count: .02 for client 0, .03 for 1 and 3, .05 or more for 2 and 4."""
+    assert Krum(share=0.2).combined(ROWS, EVEN).tolist() == [1.0, 2.0]
+    got = MultiKrum(share=0.2).combined(ROWS, EVEN).tolist()
+    assert got == pytest.approx([1.0, 2.0])  # the mean of the four
+    assert Krum(share=0.0).combined(ROWS[:1], EVEN[:1]).tolist() == [1.0, 2.0]  # one client
+
+
+def test_clipping_keeps_directions():
+    """(3, 4) has length 5; cut to 1 it is (0.6, 0.8)."""
+    rows = torch.tensor([[3.0, 4.0], [0.0, 0.5]])
+    got = Clipped(norm=1.0).combined(rows, torch.tensor([0.5, 0.5])).tolist()
+    assert got == pytest.approx([0.3, 0.65])
+    # without a norm: the median length, 0.5 of {0.5, 5}
+    got = Clipped().combined(rows, torch.tensor([0.5, 0.5])).tolist()
+    assert got == pytest.approx([0.15, 0.45])
+
+
+def test_the_geometric_median_has_the_least_summed_distance():
+    got = GeometricMedian(steps=100).combined(ROWS, EVEN)
+
+    def cost(point):
+        return float((ROWS - point).norm(dim=1).sum())
+
+    for step in torch.tensor([[0.01, 0], [-0.01, 0], [0, 0.01], [0, -0.01]]):
+        assert cost(got) <= cost(got + step)
+    # In a line of three the middle one; the mean would be 34.
+    line = torch.tensor([[0.0], [2.0], [100.0]])
+    got = GeometricMedian(steps=200).combined(line, torch.full((3,), 1 / 3))
+    assert float(got) == pytest.approx(2.0, abs=1e-3)
+
+
+@pytest.mark.parametrize("kind", sorted(set(DEFENCES) - {"krum"}))
+def test_equal_uploads_give_that_upload(kind):
+    rows = torch.tensor([[1.0, -2.0, 3.0]]).expand(7, -1)
+    got = DEFENCES[kind]().combined(rows, torch.full((7,), 1 / 7))
+    torch.testing.assert_close(got, rows[0])
+
+
+def test_without_a_defence_it_is_the_weighted_mean():
+    weights = torch.tensor([0.1, 0.2, 0.3, 0.4, 0.0])
+    assert torch.equal(Mean().combined(ROWS, weights), weights @ ROWS)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "where"),
+    [
+        (TrimmedMean, {"share": 0.5}, "defence.share"),
+        (Krum, {"share": -0.1}, "defence.share"),
+        (Clipped, {"norm": -1.0}, "defence.norm"),
+        (GeometricMedian, {"steps": 0}, "defence.steps"),
+        (SignFlip, {"share": 1.0}, "attack.share"),
+    ],
+)
+def test_impossible_settings(kind, settings, where):
+    with pytest.raises(ConfigError, match=where):
+        kind(**settings)
+
+
+def test_hostile_clients_are_an_exact_share_and_always_the_same():
+    who = SignFlip(share=0.2).members(100, seed=1)
+    assert len(who) == len(set(who.tolist())) == 20
+    assert np.array_equal(who, Noise(share=0.2).members(100, seed=1))
+    assert not np.array_equal(who, SignFlip(share=0.2).members(100, seed=2))
+    assert len(SignFlip(share=0.0).members(100, seed=1)) == 0
+
+
+def test_attacks_by_hand():
+    hostile = torch.tensor([False, False, True])
+    rows = torch.tensor([[1.0, 2.0], [3.0, 2.0], [9.0, 9.0]])
+    assert SignFlip(scale=2.0).rows(rows, hostile, 0, 0).tolist() == [[1, 2], [3, 2], [-18, -18]]
+    # ALIE: mean (2, 2), std (sqrt 2, 0) of the honest; n = 3, m = 1: s = 1, share 1/2, z = 0 -> the mean
+    assert largest_z(3, 1) == pytest.approx(0.0)
+    got = Alie(z=1.5).rows(rows, hostile, 0, 0)[2].tolist()
+    assert got == pytest.approx([2 - 1.5 * math.sqrt(2), 2.0])
+    # n = 50, m = 12: s = 14, share 24/38; the normal quantile of 0.63158 is 0.3360
+    assert largest_z(50, 12) == pytest.approx(0.3360, abs=1e-4)
+    noise = Noise(scale=10.0).rows(rows, hostile, 0, 0)
+    assert torch.equal(noise[:2], rows[:2])
+    assert float(noise[2].norm()) == pytest.approx(10 * float(rows.norm(dim=1).mean()), rel=1e-5)
+    assert LabelFlip().targets(torch.tensor([0, 3, 9]), 10).tolist() == [9, 6, 0]
