@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test check lint types imports format bench clean
+.PHONY: help demo test check lint types imports format docs bench clean
 
 help:            ## list the commands
 	@grep -E '^[a-z]+: .*##|^[a-z]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 12
@@ -31,8 +31,11 @@ format: $(READY)  ## mend what ruff can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: $(READY)   ## the documentation as a site, in site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
 clean:           ## remove the environment and all results
-	rm -rf $(VENV) runs .bench
+	rm -rf $(VENV) runs site .bench
 
 # Torch first and alone: the pinned version decides which build is taken.
 $(READY): pyproject.toml constraints.txt

@@ -1,31 +1,106 @@
-"""Every code block of the documentation runs, every TOML block parses, every link leads somewhere."""
+"""The documentation runs: files, commands and Python of every page, in order, in a folder of its own.
 
+A block whose first line is a comment with a file name (`# first.toml`) is that file. TOML without a name
+is a part of a study file and must be understood as one. Links lead somewhere.
+"""
+
+import json
+import os
 import re
+import shlex
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-PAGES = [Path("README.md"), Path("CONTRIBUTING.md"), *sorted(Path("docs").glob("*.md"))]
-BLOCKS = [
-    pytest.param(language, body, id=f"{page}-{number}")
-    for page in PAGES
-    for number, (language, body) in enumerate(
-        re.findall(r"```(\w+)\n(.*?)```", page.read_text(), re.S)
-    )
+from fedtide import config
+from fedtide.cli import app
+
+ROOT = Path(__file__).parent.parent
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")),
+    *sorted(ROOT.glob("docs/*.md")),
 ]
+LINKED = [*PAGES, ROOT / "CHANGELOG.md", *sorted(ROOT.glob("studies/**/*.md"))]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.S | re.M)
+NAME = re.compile(r"# ([\w-]+\.(?:toml|py))\n")
 
 
-@pytest.mark.parametrize(("language", "body"), BLOCKS)
-def test_blocks(language, body, capsys):
-    if language == "python":
-        exec(compile(body, "<docs>", "exec"), {"__name__": "docs"})
-        assert capsys.readouterr().out
-    elif language == "toml":
-        assert tomllib.loads(body)
+def titled(paths):
+    return pytest.mark.parametrize(
+        "page", paths, ids=[str(path.relative_to(ROOT)) for path in paths]
+    )
 
 
-@pytest.mark.parametrize("page", PAGES, ids=str)
+@titled([page for page in PAGES if BLOCK.search(page.read_text())])
+def test_blocks_run(page, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = set(sys.modules)
+    for language, body in BLOCK.findall(page.read_text()):
+        named = NAME.match(body)
+        if named:
+            Path(named[1]).write_text(body)
+        RUN[language](body, capsys, bool(named))
+    for module in set(sys.modules) - before:  # a page's own classes
+        if module.startswith(tmp_path.name):
+            del sys.modules[module]
+
+
+def run_python(body, capsys, named):
+    capsys.readouterr()
+    exec(compile(body, "<docs>", "exec"), {"__name__": "docs"})
+    assert capsys.readouterr().out or named
+
+
+def run_commands(body, capsys, named):
+    for line in body.splitlines():
+        command, *arguments = shlex.split(line, comments=True)
+        assert command == "fedtide"
+        quick = ["--jobs", "1"] if arguments[0] == "run" else []  # other processes start slowly
+        done = CliRunner().invoke(app, [*arguments, *quick])
+        assert done.exit_code == 0, (line, done.output, done.exception)
+
+
+def read_toml(body, capsys, named):
+    table = tomllib.loads(body)
+    assert table
+    if not named and "project" not in table:  # of a pyproject.toml
+        train = table.setdefault("train", {})
+        if not {"steps", "epochs"} & set(train):
+            train["steps"] = 1
+        assert config.study("docs", table).cells
+
+
+def read_json(body, capsys, named):
+    assert json.loads(body)
+
+
+RUN = {"python": run_python, "sh": run_commands, "toml": read_toml, "json": read_json}
+
+
+@titled(LINKED)
 def test_links(page):
-    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
         assert (page.parent / target).exists(), target
+
+
+def test_the_site_builds_without_warnings(tmp_path):
+    pytest.importorskip("material")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "-d", tmp_path],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    page = (tmp_path / "papers" / "index.html").read_text()
+    assert 'href="../studies/papers/dimc/"' in page  # a page from outside docs/
+    assert not re.search(
+        r'(src|<link[^>]* href)="https?://', page
+    )  # nothing is fetched from elsewhere
