@@ -18,6 +18,7 @@ from rich.table import Table
 from fedtide import __version__, config
 from fedtide.core.errors import ConfigError, FedTideError, TrainingError, choices
 from fedtide.data.datasets import DATASETS, load, place
+from fedtide.deploy.commands import app as deploy
 from fedtide.pipe import JsonLines
 from fedtide.record.checkpoint import Stopped
 from fedtide.record.folder import StudyFolder
@@ -33,6 +34,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(deploy, name="deploy")
 console = Console()
 ROOMS: dict[str, Mapping[str, Any]] = {
     "datasets": DATASETS,

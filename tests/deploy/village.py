@@ -24,7 +24,7 @@ class Village(Grid):
     def __init__(self, folder: Path, nodes: dict[int, dict[str, Any]], hook: Any = SHARE) -> None:
         for name in ("run_id", "node_id", "task_id"):  # in a ServerApp, Flower sets them
             setattr(TaskIdentity, name, 1)
-        self.app = client_app(folder, hook)
+        self.app = client_app(folder / "study.toml", hook)
         self.contexts = {
             node: Context(1, node, config, RecordDict(), {}) for node, config in nodes.items()
         }

@@ -24,8 +24,8 @@ from fedtide.experiment import Experiment
 from fedtide.study import Study
 
 
-def client_app(folder: Path, hook: Hook) -> ClientApp:
-    """The ClientApp of the study in this folder."""
+def client_app(file: Path, hook: Hook) -> ClientApp:
+    """The ClientApp of the study in this file."""
     app = ClientApp()
 
     @app.query()
@@ -34,12 +34,12 @@ def client_app(folder: Path, hook: Hook) -> ClientApp:
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        client = Client(config.load(folder / "study.toml"), hook, context)
+        client = Client(config.load(file), hook, context)
         return Message(client.train(message.content), reply_to=message)
 
     @app.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
-        client = Client(config.load(folder / "study.toml"), hook, context)
+        client = Client(config.load(file), hook, context)
         return Message(client.test(message.content), reply_to=message)
 
     return app

@@ -12,23 +12,21 @@ from rich.console import Console
 from fedtide import config
 from fedtide.core.errors import EngineError, FedTideError, require
 from fedtide.deploy.data import Hook, of_server
+from fedtide.deploy.up import MARK
 from fedtide.engines.flower import Deployed
 from fedtide.engines.roster import Roster
 from fedtide.experiment import Experiment
 from fedtide.population.live import Live
 from fedtide.study import Cell, Progress, Study, run_study
 
-MARK = "fedtide: "  # begins every line that `fedtide deploy up` shows
 
-
-def server_app(folder: Path, hook: Hook) -> ServerApp:
-    """The ServerApp of the study in this folder."""
+def server_app(file: Path, hook: Hook) -> ServerApp:
+    """The ServerApp of the study in this file."""
     app = ServerApp()
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        study = config.load(folder / "study.toml")
-        settings = context.run_config
+        study, settings = config.load(file), context.run_config
         out, first = str(settings.get("out", "runs")), int(str(settings.get("clients", 0)))
         try:
             serve(study, grid, hook, Path(out), first)

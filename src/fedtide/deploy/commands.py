@@ -1,0 +1,89 @@
+"""The commands `fedtide deploy init`, `up` and `keys`."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from fedtide.core.errors import ConfigError, needs
+
+app = typer.Typer(help="Run a study on real clients, over Flower.", no_args_is_help=True)
+console = Console(highlight=False)
+
+Clients = Annotated[int, typer.Option(help="How many clients.", min=1)]
+
+
+@app.callback()
+def root() -> None:
+    """Run a study on real clients, over Flower."""
+    needs("fedtide deploy", "flower", "flwr")
+
+
+@app.command()
+def init(
+    study: Annotated[Path, typer.Argument(help="A study file (TOML).", show_default=False)],
+    folder: Annotated[Path, typer.Argument(help="A new folder for the app.", show_default=False)],
+) -> None:
+    """Write a Flower app for a study: ready to run, with a hook for the clients' own data."""
+    from fedtide.deploy.template import init as write
+
+    data = write(study, folder)
+    console.print(f"Wrote {folder}. Try it: fedtide deploy up {folder} --clients 3", soft_wrap=True)
+    console.print(f"Your clients' data: {data}", soft_wrap=True)
+
+
+@app.command()
+def keys(
+    folder: Annotated[Path, typer.Argument(help="A new folder for the keys.", show_default=False)],
+    clients: Clients = 3,
+    hosts: Annotated[
+        list[str], typer.Option("--host", help="A name or address of the server; may be repeated.")
+    ] = [],  # noqa: B006 (typer copies it)
+) -> None:
+    """Make a certificate for the server and a key pair for every client."""
+    from fedtide.deploy.keys import generate
+
+    made = generate(folder, clients, hosts)
+    console.print(f"The server keeps {made.certificate} and {made.key}.", soft_wrap=True)
+    console.print(
+        f"Each client gets {made.authority} and one key, {made.of_client(0)} ...", soft_wrap=True
+    )
+
+
+@app.command()
+def up(
+    folder: Annotated[Path, typer.Argument(help="A folder that `deploy init` wrote.")] = Path(),
+    clients: Clients = 3,
+    out: Annotated[Path, typer.Option("--out", help="Folder for results.")] = Path("runs"),
+    secure: Annotated[
+        bool, typer.Option("--secure", help="With TLS and keys made for this run.")
+    ] = False,
+) -> None:
+    """Start a server and clients on this machine, run the study, and stop everything again."""
+    from fedtide.deploy.keys import generate
+    from fedtide.deploy.up import Deployment
+
+    if not (folder / "pyproject.toml").is_file():
+        raise ConfigError(
+            f"deploy up: the folder must hold an app. Got {str(folder)!r} without a pyproject.toml. "
+            "Write one: fedtide deploy init study.toml my-app"
+        )
+    for sign in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(sign, lambda number, _: sys.exit(128 + number))
+    with TemporaryDirectory(prefix="fedtide-") as home:
+        made = generate(Path(home) / "keys", clients) if secure else None
+        with Deployment(folder, Path(home) / "flower", made) as place:
+            place.start_server()
+            for number in range(clients):
+                if made:
+                    place.register(number)
+                place.start_client(number)
+            console.print(f"{clients} clients are starting; Ctrl-C stops everything.")
+            for line in place.run(out, clients):
+                console.print(line, markup=False, soft_wrap=True)

@@ -1,0 +1,108 @@
+"""A study file as a Flower app: a folder that `flwr run` understands, with a hook for the clients' data."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+from fedtide import config
+from fedtide.core.errors import ConfigError, OutputError
+
+PYPROJECT = """\
+[project]
+name = "{name}"
+version = "0.1.0"
+description = "The study {study} on real clients, written by fedtide deploy init."
+dependencies = ["fedtide[flower]"]
+
+[tool.flwr.app]
+publisher = "fedtide"
+
+[tool.flwr.app.components]
+serverapp = "{package}.server_app:app"
+clientapp = "{package}.client_app:app"
+
+[tool.flwr.app.config]
+out = "runs"  # where the server writes results, seen from where it was started
+clients = 0   # so many must be there before the first round, if they come within engine.flower.wait
+"""
+SERVER = '''\
+"""The server: the rounds of the study, with the clients that are connected."""
+
+from pathlib import Path
+
+from fedtide.deploy.server import server_app
+from {package} import data
+
+app = server_app(Path(__file__).with_name("{study}"), data)
+'''
+CLIENT = '''\
+"""The client: a local round of the study, with the data of its machine."""
+
+from pathlib import Path
+
+from fedtide.deploy.client import client_app
+from {package} import data
+
+app = client_app(Path(__file__).with_name("{study}"), data)
+'''
+DATA = '''\
+"""The data of this deployment. Edit this file; examples never leave the machine they are on."""
+
+OWN = False  # False: client 0, 1, ... takes its share of the study's [data]: for a try. True: as below.
+CLASSES = 10  # how many labels there are
+VOCABULARY = 0  # how many tokens there are; 0 where inputs are not tokens
+
+
+def of_client(settings):
+    """What this client holds: (inputs, targets) to train on and (inputs, targets) to test on, or None.
+
+    Called on the client's machine. `settings` is what its SuperNode was started with, for example
+    --node-config 'partition-id=0 file="/srv/images.npz"'. Inputs are uint8 images [N, C, H, W], floats
+    of any shape [N, ...], or tokens; targets are whole numbers from 0.
+    """
+    import numpy
+
+    with numpy.load(settings["file"]) as arrays:
+        return (arrays["x"], arrays["y"]), None
+
+
+def of_server():
+    """(inputs, targets) to test the global model on; None: the clients test it, on their own examples."""
+    return None
+'''
+OWN_KIND = re.compile(r'"([^"\n]+\.py):\w+"')
+
+
+def init(study: Path, folder: Path) -> Path:
+    """Write the app of this study into a new folder."""
+    plan = config.load(study)
+    text = study.read_text(encoding="utf-8")
+    name = re.sub(r"[^a-z0-9]+", "-", plan.name.lower()).strip("-") or "study"
+    package = f"{name.replace('-', '_')}_app"
+    beside = sorted(set(OWN_KIND.findall(text)))
+    for file in beside:
+        if Path(file).name != file:
+            raise ConfigError(
+                f"deploy: the files of a study must lie beside it, so that they travel with the app. "
+                f"Got {file!r}. Move it into the study's folder."
+            )
+    words = {"name": name, "package": package, "study": study.name}
+    try:
+        folder.mkdir(parents=True)
+        (folder / "pyproject.toml").write_text(PYPROJECT.format(**words), encoding="utf-8")
+        inside = folder / package
+        inside.mkdir()
+        modules = {"__init__": f'"""{plan.name} on real clients."""\n', "data": DATA}
+        modules |= {"server_app": SERVER.format(**words), "client_app": CLIENT.format(**words)}
+        for module, content in modules.items():
+            (inside / f"{module}.py").write_text(content, encoding="utf-8")
+        for file in (study.name, *beside):
+            shutil.copy(study.parent / file, inside / file)
+    except OSError as error:
+        raise OutputError(
+            f"deploy: {folder} must be a new folder that can be written. Got: {error.strerror}. "
+            "Choose another."
+        ) from error
+    return inside / "data.py"

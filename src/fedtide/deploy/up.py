@@ -1,0 +1,193 @@
+"""A whole deployment on this machine: SuperLink, SuperNodes, one run; nothing stays behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Self
+
+from fedtide.core.errors import EngineError
+from fedtide.deploy.keys import Keys
+
+MARK = "fedtide: "  # begins every line that the server says to whoever watches
+START = 90.0  # seconds for a process to come up, or to go
+GRACE = 5.0  # seconds between asking processes to end and making them
+TAIL = 20  # lines of a log that an error shows
+
+Process = subprocess.Popen[str]
+
+
+class Deployment:
+    """The processes of one deployment; leaving it ends them all, whatever happened."""
+
+    def __init__(self, app: Path, home: Path, keys: Keys | None = None) -> None:
+        self.app, self.home, self.keys = app.resolve(), home.resolve(), keys
+        self.address = f"127.0.0.1:{free_port()}"
+        self._processes: list[Process] = []
+
+    def __enter__(self) -> Self:
+        self.home.mkdir(parents=True, exist_ok=True)
+        trust = f'root-certificates = "{self.keys.authority}"' if self.keys else "insecure = true"
+        (self.home / "config.toml").write_text(
+            f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "{self.address}"\n{trust}\n',
+            encoding="utf-8",
+        )
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        stop(self._processes)
+
+    def start_server(self) -> Process:
+        """The SuperLink; with keys it speaks TLS, and only to clients whose keys are registered."""
+        host, _, port = self.address.partition(":")
+        command = ["flower-superlink", "--host", host, "--port", port]
+        command += ["--disable-runtime-dependency-installation"]
+        if self.keys:
+            command += ["--ssl-ca-certfile", str(self.keys.authority), "--enable-supernode-auth"]
+            command += ["--ssl-certfile", str(self.keys.certificate)]
+            command += ["--ssl-keyfile", str(self.keys.key)]
+        else:
+            command += ["--insecure"]
+        server = self._start("server", command)
+        until = time.monotonic() + START
+        while not _listens(host, int(port)):
+            if server.poll() is not None or time.monotonic() > until:
+                raise EngineError(f"The SuperLink must come up. Got:\n{self.log('server')}")
+            time.sleep(0.1)
+        return server
+
+    def register(self, number: int) -> None:
+        """Make a client's public key known to the server."""
+        assert self.keys is not None
+        public = str(self.keys.of_client(number).with_suffix(".pub"))
+        self._call(["flwr", "supernode", "register", public, "here"])
+
+    def start_client(self, number: int, key: Path | None = None, plain: bool = False) -> Process:
+        """A SuperNode for this client; `key` and `plain` are for those who should be refused."""
+        command = ["flower-supernode", "--superlink", self.address, "--port", str(free_port())]
+        command += ["--node-config", f"partition-id={number}"]
+        if self.keys and not plain:
+            key = key or self.keys.of_client(number)
+            command += ["--root-certificates", str(self.keys.authority)]
+            command += ["--auth-supernode-private-key", str(key)]
+        else:
+            command += ["--insecure"]
+        return self._start(f"client-{number}", command)
+
+    def run(self, out: Path, clients: int) -> Iterator[str]:
+        """Run the app; what its server says, line by line."""
+        settings = f'out="{out.resolve()}" clients={clients}'
+        command = ["flwr", "run", str(self.app), "here", "--stream", "--run-config", settings]
+        self._start("run", command)
+        told = ""
+        for line in self._follow("run"):
+            if MARK in line:
+                told = line.partition(MARK)[2].strip()
+                yield told
+            if told.startswith(("done", "failed")):
+                break
+        if not told.startswith("done"):
+            why = told if told.startswith("failed") else f"it ended early:\n{self.log('run')}"
+            raise EngineError(f"The deployment must run to its end. Got: {why}")
+
+    def log(self, name: str) -> str:
+        """The end of what a process wrote."""
+        path = self.home / f"{name}.log"
+        lines = (
+            path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
+        )
+        return "\n".join(lines[-TAIL:])
+
+    def _follow(self, name: str) -> Iterator[str]:
+        """The lines of a process's log as they come, until it has ended or the server has."""
+        process, server = self._processes[-1], self._processes[0]
+        with (self.home / f"{name}.log").open(encoding="utf-8", errors="replace") as lines:
+            while True:
+                ended = process.poll() is not None or server.poll() is not None
+                while line := lines.readline():
+                    yield line
+                if ended:
+                    return
+                time.sleep(0.1)
+
+    def _start(self, name: str, command: Sequence[str]) -> Process:
+        with (self.home / f"{name}.log").open("a", encoding="utf-8") as log:
+            process = subprocess.Popen(
+                command,
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=True,  # so that its own children end with it
+            )
+        self._processes.append(process)
+        return process
+
+    def _call(self, command: Sequence[str]) -> None:
+        done = subprocess.run(
+            command,
+            env=self._environment(),
+            capture_output=True,
+            text=True,
+            timeout=START,
+            check=False,
+        )
+        if done.returncode:
+            words = " ".join(command[:3])
+            raise EngineError(f"`{words}` must succeed. Got:\n{done.stdout}{done.stderr}")
+
+    def _environment(self) -> dict[str, str]:
+        places = [str(Path(sys.executable).parent), os.environ.get("PATH", "")]
+        return os.environ | {
+            "PATH": os.pathsep.join(places),
+            "FLWR_HOME": str(self.home),
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+            "PYTHONUNBUFFERED": "1",
+        }
+
+
+def stop(processes: Sequence[Process]) -> None:
+    """End these processes and all that they started."""
+    for sign, seconds in ((signal.SIGTERM, GRACE), (signal.SIGKILL, START)):
+        for process in processes:
+            _signal(process, sign)
+        until = time.monotonic() + seconds
+        while any(_lives(process) for process in processes) and time.monotonic() < until:
+            time.sleep(0.05)
+
+
+def free_port() -> int:
+    """A port on this machine that nobody uses."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def _signal(process: Process, sign: int) -> bool:
+    try:
+        os.killpg(process.pid, sign)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _lives(process: Process) -> bool:
+    """Is anybody left of its group?"""
+    process.poll()  # or the dead would count
+    return _signal(process, 0)
+
+
+def _listens(host: str, port: int) -> bool:
+    with socket.socket() as one:
+        one.settimeout(0.5)
+        return one.connect_ex((host, port)) == 0
