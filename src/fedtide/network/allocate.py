@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-NARROW = 48  # golden sections: 0.618^48 = 1e-10 of the interval
 GRID = 48  # places along the deadline that are looked at before the best is refined
 GOLDEN = (np.sqrt(5) - 1) / 2
 SLACK = 1e-9  # relative: what rounding may add to a limit
@@ -93,16 +92,17 @@ def alternating(q: Problem, sweeps: int = 50, precision: float = 1e-9) -> Alloca
     whole numbers: Lemma 1's are rounded down. Lemma 2 makes the deadline tight, so Algorithm 3 finds no
     lower power than the one it is given: the first point decides p, and one sweep decides everything.
     """
-    able, q = _possible(q)
-    f, p = _most_steps(q)
+    who, able = _able(q)
+    tau = _peak(able)
+    f, p = _frequency(able, tau), _upload_power(able, tau)
     k = np.zeros_like(f)
     for _ in range(sweeps):
-        k = np.maximum(lemma_1(q, f, p), 1.0)
-        before, f = f, np.minimum(lemma_2(q, k, p), q.f_max)
-        moved, p = p, algorithm_3(q, k, f, p, precision=precision)
+        k = _at_least_one(lemma_1(able, f, p))
+        before, f = f, np.minimum(lemma_2(able, k, p), able.f_max)
+        moved, p = p, algorithm_3(able, k, f, p, precision=precision)
         if np.all(abs(f - before) <= precision * f) and np.all(abs(p - moved) <= precision * p):
             break
-    return _checked(q, able, k, f, p)
+    return _answer(q, who, k, f, p)
 
 
 def lemma_1(q: Problem, f: Floats, p: Floats) -> Floats:
@@ -158,54 +158,47 @@ def exact(q: Problem) -> Allocation:
     room for tau, so the optimum makes a single step. (The objective rewards slow processors more than
     steps; `most` is for those who want steps.)
     """
-    able, q = _possible(q)
-    return _along_deadline(q, able, np.ones_like(q.S))
+    return given_steps(q, np.ones_like(q.S))
 
 
 def most(q: Problem) -> Allocation:
     """As many steps as budget and deadline allow; among those, the best f and p of problem (5)."""
-    able, q = _possible(q)
-    f, p = _most_steps(q)
-    return _along_deadline(q, able, np.maximum(lemma_1(q, f, p), 1.0))
+    who, able = _able(q)
+    tau = _peak(able)
+    k = _at_least_one(lemma_1(able, _frequency(able, tau), _upload_power(able, tau)))
+    return _answer(q, who, *_along_deadline(able, k, tau))
 
 
 def given_steps(q: Problem, k: Floats) -> Allocation:
     """The best f and p for these steps."""
-    able, q = _possible(q)
-    return _along_deadline(q, able, k)
+    who, able = _able(q)
+    return _answer(q, who, *_along_deadline(able, k[who], _peak(able)))
 
 
-def _along_deadline(q: Problem, able: Bools, k: Floats) -> Allocation:
-    """Search the feasible upload times of k steps: a grid, then golden sections around its best place."""
-    low, high = _window(q, k)
-    place = low + (high - low) * np.linspace(0, 1, GRID)[:, None]
-    best = _value(q, k, place).argmax(axis=0)
-    rows = np.arange(len(k))
-    left, right = place[np.maximum(best - 1, 0), rows], place[np.minimum(best + 1, GRID - 1), rows]
-    tau = _golden(lambda tau: _value(q, k, tau), left, right)
-    ends = np.stack([low, tau, high])
-    tau = ends[_value(q, k, ends).argmax(axis=0), rows]
-    return _checked(q, able, k, *_point(q, k, tau))
+def _along_deadline(q: Problem, k: Floats, inside: Floats) -> tuple[Floats, Floats, Floats]:
+    """Search the feasible upload times of k steps: a grid, then golden sections around its best place.
 
-
-def _window(q: Problem, k: Floats) -> tuple[Floats, Floats]:
-    """The upload times that k steps allow: power and frequency bound them, then the energy."""
-    low, high = _bounds(q, k)
-
-    def spent(tau: Floats) -> Floats:
-        f, p = _point(q, k, tau)
-        return 0.5 * q.v * q.C * k * f**2 + p * tau
-
-    middle = _golden(lambda tau: -spent(tau), low, high)  # the least energy: convex
-    return (
-        _border(lambda tau: spent(tau) <= q.e_bd, low, middle),
-        _border(lambda tau: spent(tau) <= q.e_bd, high, middle),
-    )
-
-
-def _bounds(q: Problem, k: Floats) -> tuple[Floats, Floats]:
+    `inside` is feasible for k if anything is.
+    """
     low = q.S / rate(q, q.p_max)
-    return low, np.maximum(q.t_th - q.C * k / q.f_max, low)
+    high = np.maximum(q.t_th - q.C * k / q.f_max, inside)
+
+    def affordable(tau: Floats) -> Bools:
+        f, p = _point(q, k, tau)
+        return np.asarray(0.5 * q.v * q.C * k * f**2 + p * tau <= q.e_bd)
+
+    def value(tau: Floats) -> Floats:
+        f, p = _point(q, k, tau)  # R(p) = S / tau
+        return q.eps * k / (0.5 * q.v * q.C * f**2) + (1 - q.eps) * q.S / (tau * p)
+
+    low, high = _border(affordable, low, inside), _border(affordable, high, inside)
+    places, rows = low + (high - low) * np.linspace(0, 1, GRID)[:, None], np.arange(len(k))
+    best = value(places).argmax(axis=0)
+    left, right = np.maximum(best - 1, 0), np.minimum(best + 1, GRID - 1)
+    tau = _golden(value, places[left, rows], places[right, rows], sections=28)
+    ends = np.stack([low, tau, high])
+    tau = ends[value(ends).argmax(axis=0), rows]
+    return (k, *_point(q, k, tau))
 
 
 def _point(q: Problem, k: Floats, tau: Floats) -> tuple[Floats, Floats]:
@@ -217,39 +210,35 @@ def _upload_power(q: Problem, tau: Floats) -> Floats:
     return np.minimum(at_rate(q, q.S / tau), q.p_max)
 
 
-def _value(q: Problem, k: Floats, tau: Floats) -> Floats:
-    """(5) along the deadline, where R(p) = S / tau."""
-    f, p = _point(q, k, tau)
-    return q.eps * k / (0.5 * q.v * q.C * f**2) + (1 - q.eps) * q.S / (tau * p)
-
-
-def _most_steps(q: Problem) -> tuple[Floats, Floats]:
-    """The f and p that allow the most steps.
-
-    Given tau, steps within the budget fall with f^2 and steps within the deadline rise with f: they meet
-    where f^3 = (e_bd - e_up) / (0.5 v (t_th - tau)). The steps have one peak in tau (see the window above).
-    """
-
-    def frequency(tau: Floats) -> Floats:
-        left = np.maximum(q.e_bd - tau * _upload_power(q, tau), 0)
-        rest = np.maximum(q.t_th - tau, 1e-300)
-        return np.clip(np.cbrt(left / (0.5 * q.v * rest)), 1e-6 * q.f_max, q.f_max)
+def _peak(q: Problem) -> Floats:
+    """The upload time that allows the most steps, and so lies inside the interval of every feasible k."""
 
     def steps(tau: Floats) -> Floats:
-        f = frequency(tau)
-        by_energy = (q.e_bd - tau * _upload_power(q, tau)) / (0.5 * q.v * q.C * f**2)
-        return np.minimum(by_energy, f * (q.t_th - tau) / q.C)
+        left = q.e_bd - tau * _upload_power(q, tau)
+        f = _frequency(q, tau, left)
+        return np.minimum(left / (0.5 * q.v * q.C * f**2), f * (q.t_th - tau) / q.C)
 
-    low = q.S / rate(q, q.p_max)
-    tau = _golden(steps, low, q.t_th)
-    return frequency(tau), _upload_power(q, tau)
+    return _golden(steps, q.S / rate(q, q.p_max), q.t_th)
 
 
-def _golden(value: Callable[[Floats], Floats], low: Floats, high: Floats) -> Floats:
-    """Where a function with one peak is highest, by golden sections."""
+def _frequency(q: Problem, tau: Floats, left: Floats | None = None) -> Floats:
+    """What allows the most steps, given tau and the energy `left` for them.
+
+    Steps within the budget fall with f^2, steps within the deadline rise with f: they meet where
+    f^3 = left / (0.5 v (t_th - tau)).
+    """
+    left = q.e_bd - tau * _upload_power(q, tau) if left is None else left
+    meet = np.cbrt(np.maximum(left, 0) / (0.5 * q.v * np.maximum(q.t_th - tau, 1e-300)))
+    return np.clip(meet, 1e-6 * q.f_max, q.f_max)
+
+
+def _golden(
+    value: Callable[[Floats], Floats], low: Floats, high: Floats, sections: int = 48
+) -> Floats:
+    """Where a function with one peak is highest, within 0.618^sections of the interval."""
     x, y = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
     at_x, at_y = value(x), value(y)
-    for _ in range(NARROW):
+    for _ in range(sections):
         left = at_x >= at_y
         low, high = np.where(left, low, x), np.where(left, y, high)
         step = GOLDEN * (high - low)
@@ -260,29 +249,34 @@ def _golden(value: Callable[[Floats], Floats], low: Floats, high: Floats) -> Flo
     return (low + high) / 2
 
 
-def _border(holds: Callable[[Floats], Bools], outside: Floats, inside: Floats) -> Floats:
+def _border(
+    holds: Callable[[Floats], Bools], outside: Floats, inside: Floats, halvings: int = 40
+) -> Floats:
     """Between a place where it may not hold and one where it does, the outermost where it holds."""
     there = holds(outside)
     inside = np.where(there, outside, inside)
-    for _ in range(0 if there.all() else NARROW):
+    for _ in range(0 if there.all() else halvings):
         middle = (outside + inside) / 2
         good = holds(middle)
         inside, outside = np.where(good, middle, inside), np.where(good, outside, middle)
     return inside
 
 
-def _possible(q: Problem) -> tuple[Bools, Problem]:
-    """Who has a signal, time and energy at all; the others get harmless numbers to compute with."""
-    able = (q.kappa >= 1) & (q.e_bd > 0) & (q.g > 0) & (q.p_max > 0) & (q.t_th > 0)
-    fastest = rate(q, np.where(able, q.p_max, 0.0))
-    able &= q.t_th * fastest > q.S
-    harmless = dict.fromkeys(Problem._fields, 1.0) | {"t_th": 4.0}
-    safe = {name: np.where(able, getattr(q, name), other) for name, other in harmless.items()}
-    return able, q._replace(**safe)
+def _at_least_one(k: Floats) -> Floats:
+    return np.maximum(k, 1.0)  # where not even one is feasible, the answer says so
 
 
-def _checked(q: Problem, able: Bools, k: Floats, f: Floats, p: Floats) -> Allocation:
-    good = able & feasible(q, k, f, p)
-    return Allocation(
-        np.where(good, k, 0).astype(np.int64), np.where(good, f, 0), np.where(good, p, 0)
-    )
+def _able(q: Problem) -> tuple[NDArray[np.int64], Problem]:
+    """Who has a signal, time and energy at all, and their part of the problem."""
+    able = (q.kappa >= 1) & (q.e_bd > 0) & (q.t_th > 0)
+    able &= q.t_th * rate(q, q.p_max) > q.S
+    who = np.flatnonzero(able)
+    return who, Problem(*(part[who] for part in q))
+
+
+def _answer(q: Problem, who: NDArray[np.int64], k: Floats, f: Floats, p: Floats) -> Allocation:
+    """For all clients, what these found; only if it is feasible."""
+    good = feasible(Problem(*(part[who] for part in q)), k, f, p)
+    found = np.zeros((3, len(q.S)))
+    found[:, who[good]] = np.stack([k, f, p])[:, good]
+    return Allocation(found[0].astype(np.int64), found[1], found[2])
