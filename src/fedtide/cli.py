@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import shlex
 import sys
 from collections.abc import Mapping
@@ -20,13 +21,14 @@ from fedtide.core.errors import ConfigError, FedTideError, TrainingError, choice
 from fedtide.data.datasets import DATASETS, load, place
 from fedtide.deploy.commands import app as deploy
 from fedtide.pipe import JsonLines
+from fedtide.price import price
 from fedtide.record.checkpoint import Stopped
 from fedtide.record.folder import StudyFolder
 from fedtide.record.report import write_report
 from fedtide.record.watch import serve
 from fedtide.signals import Signals
 from fedtide.study import Outcome, Study, Watch, run_study
-from fedtide.terminal import Live, results
+from fedtide.terminal import Live, costs, results, straggling
 
 app = typer.Typer(
     help="Federated learning for populations of clients that come and go.",
@@ -95,6 +97,29 @@ def check(study: StudyFile, changes: Changes = [], seeds: Seeds = []) -> None:  
         console.print(
             f"Data: {name} {'is here' if here else f'is not here: see fedtide data {name}'}"
         )
+
+
+@app.command()
+def cost(
+    study: StudyFile,
+    changes: Changes = [],  # noqa: B006
+    seeds: Seeds = [],  # noqa: B006
+    rounds: Annotated[int, typer.Option(help="Rounds to draw for every seed.", min=1)] = 100,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """What a round of a study costs on its network, without training: seconds, joules, stragglers."""
+    plan = config.load(study, changes, seeds)
+    prices = {cell.label: price(cell.experiment, plan.seeds, rounds) for cell in plan.cells}
+    if as_json:
+        cells = [{"settings": dict(cell.settings), **prices[cell.label]} for cell in plan.cells]
+        typer.echo(json.dumps({"study": plan.name, "rounds": rounds, "cells": cells}, indent=2))
+        return
+    console.print(costs(plan.name, prices))
+    for label, found in prices.items():
+        if found["straggle_share"]:
+            console.print(
+                f"Straggling, {label}: {straggling(found)}", markup=False, highlight=False
+            )
 
 
 @app.command("list")

@@ -23,6 +23,7 @@ from fedtide.algorithms.base import Algorithm
 from fedtide.algorithms.readings import READINGS, Reading
 from fedtide.algorithms.server import SERVER_RULES, ServerRule
 from fedtide.core.errors import ConfigError, choices
+from fedtide.data.blank import Blank
 from fedtide.data.partition import PARTITIONS, Partition
 from fedtide.data.source import Data, Source
 from fedtide.data.stores import STORES, Arriving, Stores
@@ -63,7 +64,7 @@ KINDS: dict[type, Mapping[str, type]] = {
     Algorithm: ALGORITHMS,
     ServerRule: SERVER_RULES,
     Reading: READINGS,
-    Source: {"dataset": Data, "video": Video},
+    Source: {"dataset": Data, "video": Video, "blank": Blank},
     Partition: PARTITIONS,
     Stores: STORES,
     Population: POPULATIONS,

@@ -235,6 +235,7 @@ def rehearse_participation(e: Experiment, house: House) -> None:
         session = e.population.at(t, e.seed)
         e.participation.check_session(session)
         t = session.first + session.rounds
+    e.network.start(house.crowd.clients, e.seed)
     who = e.participation.start(house.crowd, e.seed)
     e.participation.take(who, 0, e.population.at(0, e.seed), e.seed)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from statistics import fmean
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -23,6 +23,7 @@ Metrics = dict[str, Any]
 
 # In two lines, so that the settings have room in a narrow window.
 AFTER, RECOVERY = "after\nchanges %", "rounds to\nrecover"
+LATENCY = "network\nseconds"
 
 
 class Standing(NamedTuple):
@@ -123,6 +124,8 @@ def results(study: Study, summary: dict[str, Any]) -> Table:
         del columns["best %"]  # of different clients in different sessions: it says little
     if not any("snapshot_share" in cell["metrics"] for cell in cells):
         del columns["snapshots %"]
+    if not any(cell["metrics"]["latency"]["mean"] for cell in cells):
+        del columns[LATENCY], columns["joules"]  # nothing costs anything
     for column in columns:
         table.add_column(column, justify="right", no_wrap=True)
     scores = [_score(cell["metrics"]) for cell in cells]
@@ -169,5 +172,34 @@ COLUMNS: dict[str, Callable[[Metrics], str]] = {
     RECOVERY: _recovery,
     "snapshots %": _snapshots,
     "MB up": lambda metrics: f"{metrics['bytes_up']['mean'] / 1e6:.1f}",
+    LATENCY: lambda metrics: f"{metrics['latency']['mean']:,.1f}",
+    "joules": lambda metrics: f"{metrics['joules']['mean']:,.1f}",
     "seconds": lambda metrics: f"{metrics['wall_seconds']['mean']:.1f}",
 }
+
+
+def costs(name: str, prices: Mapping[str, Mapping[str, Any]]) -> Table:
+    """What a round of each setting costs: means over drawn rounds, by phase in the order of a round."""
+    table = Table(title=f"{name}: one round", title_justify="left")
+    table.add_column("setting", overflow="fold")
+    for column in ("seconds", "down / compute / up", "joules", "down / compute / up", "take part"):
+        table.add_column(column, justify="right")
+    table.add_column("stragglers", justify="right")
+    for label, price in prices.items():
+        table.add_row(
+            label,
+            f"{price['seconds']['mean']:,.4g} ± {price['seconds']['std']:.2g}",
+            " / ".join(f"{part:.3g}" for part in price["seconds_by_phase"].values()),
+            f"{price['joules']['mean']:,.4g} ± {price['joules']['std']:.2g}",
+            " / ".join(f"{part:.3g}" for part in price["joules_by_phase"].values()),
+            f"{price['take_part']:.1f} of {price['asked']:.1f}",
+            f"{price['stragglers']:.1f}",
+        )
+    return table
+
+
+def straggling(price: Mapping[str, Any], most: int = 10) -> str:
+    """Who straggles how often, the worst first."""
+    shares = sorted(price["straggle_share"].items(), key=lambda item: (-item[1], item[0]))
+    named = ", ".join(f"{client} ({share:.0%})" for client, share in shares[:most])
+    return named + (f" and {len(shares) - most} more" if len(shares) > most else "")

@@ -106,7 +106,13 @@ def test_adaptive_begins_without_snapshots():
 def test_what_the_journal_hears():
     fast, people = Fast(of=Cyclic(groups=4), interval=2, oversample=1.3, wait=2.0), session()
     who = fast.start(crowd(), 0)
-    assert fast.facts(who, 0, people, 0) == {"snapshot": True, "q": 0.5, "asked": 13, "wait": 2.0}
+    assert fast.facts(who, 0, people, 0) == {
+        "snapshot": True,
+        "q": 0.5,
+        "asked": 13,
+        "hoped": 10,
+        "wait": 2.0,
+    }
     assert fast.facts(who, 1, people, 0) == {"snapshot": False, "q": 0.5, "available": 25}
 
 

@@ -53,6 +53,7 @@ class House:
     engine: Engine
     train: Train
     population: int = 0  # clients that exist now
+    bits_per_example: int = 0  # of an input as it is stored
     _known_traffic: dict[Any, tuple[int, int]] = field(default_factory=dict)
 
     @classmethod
@@ -68,10 +69,12 @@ class House:
         """Load the data, split it over the clients, build the model and choose the engine."""
         device = choice.place()
         dataset, holdings = data.deal(population.groups, population.length, seed)
+        bits = 8 * size_bytes(dataset.train.inputs[0])
         dataset = changed(dataset.to(device).prepared(PREPARED_BYTES), holdings)
         task = train.task(dataset, seed, device)
         clients = ClientData(dataset.train, holdings, train, seed)
-        return cls(dataset, choice.build(task, clients, train.buffers), train)
+        engine = choice.build(task, clients, train.buffers)
+        return cls(dataset, engine, train, bits_per_example=bits)
 
     def __enter__(self) -> Self:
         # One thread per operator: engines use threads across clients, which leaves every bit in place.
@@ -141,7 +144,7 @@ class House:
             bytes_down=bytes_down,
             bytes_up=bytes_up,
             parameters=self.initial.x.numel(),
-            bits_per_example=8 * size_bytes(self.dataset.train.inputs[0]),
+            bits_per_example=self.bits_per_example,
             flops=lambda: self._flops,
             asked=news.get("asked", 0),
             hoped=news.get("hoped", 0),
@@ -151,9 +154,9 @@ class House:
     @cached_property
     def _flops(self) -> float:
         """Operations for one example, forward and backward, counted without computing them."""
-        task, two = self.engine.task, self.dataset.train
+        task, train = self.engine.task, self.dataset.train
         x, buffers = _shapes(self.initial.x).requires_grad_(), _shapes(self.initial.buffers)
-        inputs = _shapes(two.ready(two.inputs[:1]))
+        inputs = _shapes(train.ready(train.inputs[:1]))
         with FlopCounterMode(display=False) as counter:
             task.view(x, buffers, inputs).logits.sum().backward()  # type: ignore[no-untyped-call]
         return float(counter.get_total_flops())

@@ -41,8 +41,8 @@ class Fast(Participation):
     snapshot in practice the paper asks more clients than it needs and waits longer: with
     `oversample` = 1.3 and `dropout` = 0.116 (Yang et al., 2021), ceil(1.3 m) clients are asked, each stays
     away with probability 0.116, and the first m to answer, in random order, take part: m, or fewer. `wait`
-    is how much longer a snapshot's deadline is. Nothing waits here: the journal has `asked` and `wait`
-    of each snapshot for a cost model to price.
+    is how much longer a snapshot's deadline is. A network with a deadline prices both: everybody asked has
+    a share of the bandwidth, and where fewer than m deliver the server waits to the end.
     """
 
     of: Participation = field(default_factory=Beta)
@@ -115,8 +115,9 @@ class Fast(Participation):
 
     def facts(self, who: Who, t: int, session: Session, seed: int) -> Mapping[str, Any]:
         if self.is_snapshot(who, t, seed):
-            asked = self.asked(session)
-            return {"snapshot": True, "q": who.q, "asked": asked, "wait": self.wait}
+            asked, hoped = self.asked(session), self.uniform.count(len(session.clients))
+            more = {"asked": asked, "hoped": hoped, "wait": self.wait}
+            return {"snapshot": True, "q": who.q, **more}
         return {"snapshot": False, "q": who.q, **self.of.facts(who.inner, t, session, seed)}
 
     def observe(self, who: Who, done: Round) -> Who:

@@ -50,8 +50,9 @@ def costs(lines: Sequence[Line]) -> dict[str, float]:
         "steps": float(sum(line["steps"] for line in lines)),
         "bytes_up": float(sum(line["bytes_up"] for line in lines)),
         "bytes_down": float(sum(line["bytes_down"] for line in lines)),
-        "latency": float(sum(line.get("latency", 0) for line in lines)),
-        "joules": float(sum(line.get("joules", 0) for line in lines)),
+        "latency": float(sum(line.get("latency", 0.0) for line in lines)),  # simulated seconds
+        "joules": float(sum(line.get("joules", 0.0) for line in lines)),
+        "stragglers": float(sum(len(line.get("stragglers", ())) for line in lines)),
         "stored_floats": float(max((line.get("stored_floats", 0) for line in lines), default=0)),
     }
 
