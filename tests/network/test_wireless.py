@@ -6,11 +6,14 @@ import pytest
 from fedtide import Experiment, Train, run
 from fedtide.core.errors import ConfigError
 from fedtide.core.types import Phases, Work
+from fedtide.engines.house import House
 from fedtide.network.channel import Moment, Umi
 from fedtide.network.cost import Cycles, Flops
 from fedtide.network.device import Fleet
 from fedtide.network.wireless import Wireless, cut
 from fedtide.population.sessions import Fixed
+from fedtide.population.snapshot import Fast
+from fedtide.population.uniform import Uniform
 
 IDS = np.arange(100)
 SENDS = 1e-3 * 10**2.3  # watts: 23 dBm
@@ -168,3 +171,118 @@ def test_allocated_clients_keep_deadline_and_budget():
 def test_impossible_parameters(build, message):
     with pytest.raises(ConfigError, match=message):
         build()
+
+
+def test_batteries_drain_and_charge():
+    """2 J when full; each round asks for 0.7 J of computing, and 0.1 W flow back.
+
+    Rounds of 7 s and pauses of 3 s: 1 J comes back between two rounds, but no more than fits.
+    """
+    fleet = Fleet(battery_joules=2.0, charging_watts=0.05, capacitance=1e-28)
+    network = Wireless(
+        channel=Umi(**STEADY),
+        fleet=fleet,
+        computing=Flops(per_parameter=8.0),
+        downlink="free",
+        pause_seconds=3.0,
+    )
+    # 8 FLOPs x 7e6 parameters x 128 x 1 step / 8 = 8.96e8 cycles: 0.896 s, 0.0896 J a step.
+    asked = Work(np.array([10]), np.array([1280]), 128, 8, 8, 7_000_000)
+    air = network.start(1, 0)
+    assert air.level.tolist() == [2.0]
+    levels, clock = [], 0.0
+    for t in range(4):
+        plan, air = network.plan(air, t, np.arange(1), asked, 0)
+        assert plan.joules == pytest.approx([0.896], rel=1e-3)
+        clock += plan.latency + 3.0
+        levels.append(air.level[0])
+        assert air.clock == pytest.approx(clock)
+    rise = 0.05 * (8.96 + 3.0)  # of a round and a pause
+    assert levels == pytest.approx(
+        [2 - 0.896, 2 - 2 * 0.896 + rise, 2 - 3 * 0.896 + 2 * rise, 2 - 4 * 0.896 + 3 * rise],
+        rel=1e-3,
+    )
+
+
+def test_an_empty_battery_ends_a_round():
+    fleet = Fleet(battery_joules=1.0, battery_share=0.5)
+    network = Wireless(channel=Umi(**STEADY), fleet=fleet, computing=Flops(per_parameter=91.04))
+    air = network.start(100, 0)
+    plan, air = network.plan(
+        air, 0, IDS, work(), 0
+    )  # 0.486 J of computing, then some of the upload
+    assert not plan.able.all()
+    assert (plan.joules <= 0.5 + 1e-12).all()
+    again, _ = network.plan(air, 1, IDS, work(), 0)
+    assert not again.able.any()
+    assert again.latency == 0.0
+
+
+def test_only_the_cohort_is_touched():
+    network = Wireless(channel=Umi(fading="none"), fleet=Fleet(battery_joules=50.0))
+    air = network.start(1000, 0)
+    _, air = network.plan(air, 3, np.array([7, 8]), work(clients=2, size=1000), 0)
+    assert np.flatnonzero(air.level < 50).tolist() == [7, 8]
+
+
+def test_bandwidth_is_shared():
+    def up(**settings):
+        network = Wireless(channel=Umi(**STEADY), **settings)
+        return planned(network, work(size=1000))[0].seconds_by
+
+    each, equal = up(uplink="each", bandwidth_mhz=1.0), up(uplink="equal", bandwidth_mhz=100.0)
+    assert each.up == pytest.approx(equal.up)
+    assert (up(downlink="equal").down > up(downlink="broadcast").down).all()
+    assert up(downlink="free").down.sum() == 0
+
+
+def test_waiting_for_a_snapshot():
+    """The server hopes for more than come: it waits to the end of its longer patience."""
+    network = Wireless(
+        channel=Umi(**STEADY), computing=Flops(per_parameter=91.04), deadline_seconds=10.0
+    )
+    plain = planned(network, work())[0]
+    assert plain.latency < 10.0
+    missed = planned(network, work(hoped=101, wait=1.5))[0]
+    assert missed.latency == 15.0
+    enough = planned(network, work(hoped=100, wait=1.5))[0]
+    assert enough.latency == pytest.approx(plain.latency)
+    crowded = planned(network, work(hoped=100, asked=130))[0]
+    assert enough.latency < crowded.latency  # a smaller share of the bandwidth
+    tight = Wireless(
+        channel=Umi(**STEADY), computing=Flops(per_parameter=91.04), deadline_seconds=6.3
+    )
+    early = planned(tight, work())[0].able.sum()
+    assert early < planned(tight, work(wait=2.0))[0].able.sum() == 100
+
+
+def test_snapshots_are_priced_in_a_run():
+    network = Wireless(
+        channel=Umi(fading="none"), computing=Flops(per_parameter=2.0), deadline_seconds=50.0
+    )
+    fast = Fast(interval=2, oversample=1.3, dropout=0.9, wait=2.0, clients=5, of=Uniform(clients=5))
+    history = run(
+        Experiment(
+            population=Fixed(clients=20, rounds=2),
+            participation=fast,
+            network=network,
+            train=Train(steps=1),
+        )
+    )
+    snapshot, plain = history.rounds
+    assert snapshot["cohort"] < snapshot["hoped"] == 5
+    assert snapshot["latency"] == 100.0
+    assert 0 < plain["latency"] < 1.0
+    assert plain["seconds_by_phase"]["up"] > 0
+    assert history.metrics()["latency"] == pytest.approx(100.0 + plain["latency"])
+    assert history.metrics()["joules"] > 0
+
+
+def test_operations_are_counted():
+    """Linear 64 -> 10: 640 multiplications and additions forward, as many for the weights backward."""
+    e = Experiment(population=Fixed(clients=2, rounds=1), train=Train(steps=1))
+    with House.furnish(e.data, e.population, e.train, e.engine, 0) as house:
+        down = e.algorithm.broadcast(e.algorithm.init(house.initial.x, house.context))
+        asked = house.work(0, np.arange(2), e.algorithm, down)
+    assert asked.flops() == 2 * 2 * 640
+    assert asked.bits_per_example == 64 * 8

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fedtide.core.errors import ConfigError, require
 from fedtide.core.rng import fades, normals, uniforms
 from fedtide.core.types import Ids
-from fedtide.network.cost import bits_per_second, mean_bits_per_second
+from fedtide.network.cost import bits_per_second, mean_bits_per_second, seconds_for
 from fedtide.network.device import watts
 from fedtide.network.fading import LIGHT, Address, correlation, slot_seconds
 
@@ -205,9 +205,9 @@ class Cell(Channel):
             address = Address(when.seed, send.way, when.t, ids)
             return slot_seconds(send.bits, send.band, snr, rho, slot, address)
         if self.fading == "average":
-            return _over(send.bits, mean_bits_per_second(send.band, snr))
+            return seconds_for(send.bits, mean_bits_per_second(send.band, snr))
         snr = snr * self._block(ids, when) if self.fading == "block" else snr
-        return _over(send.bits, bits_per_second(send.band, snr))
+        return seconds_for(send.bits, bits_per_second(send.band, snr))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,7 +260,3 @@ def _near(flat: Floats, reach: float) -> Floats:
     """The common form of both scenarios, for clients below 13 m."""
     share = 18 / np.maximum(flat, 18.0)
     return share + np.exp(-flat / reach) * (1 - share)
-
-
-def _over(bits: float, rate: Floats) -> Floats:
-    return np.where(rate > 0, bits / np.maximum(rate, 1e-300), np.inf)

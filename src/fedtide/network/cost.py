@@ -18,6 +18,7 @@ from fedtide.network.device import Devices
 
 Floats = NDArray[np.float64]
 Steps = NDArray[np.int64]
+NEVER = 1e9  # seconds
 
 
 class Load(NamedTuple):
@@ -101,6 +102,11 @@ def compute_joules(steps: Steps, load: Load, hertz: Floats) -> Floats:
 def bits_per_second(band: Floats, snr: Floats) -> Floats:
     """R, [J] Eqs. 24-25 (40): band in hertz, signal over noise in that band as a ratio."""
     return np.asarray(band * np.log2(1 + snr))
+
+
+def seconds_for(bits: float, rate: Floats) -> Floats:
+    """How long bits take at this rate; infinitely long, where that is more than thirty years."""
+    return np.where(rate * NEVER > bits, bits / np.maximum(rate, 1e-300), np.inf)
 
 
 def mean_bits_per_second(band: Floats, snr: Floats) -> Floats:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from fedtide.core.rng import fades
 from fedtide.core.types import Ids
-from fedtide.network.cost import bits_per_second, mean_bits_per_second
+from fedtide.network.cost import bits_per_second, mean_bits_per_second, seconds_for
 
 Floats = NDArray[np.float64]
 
@@ -40,9 +40,7 @@ def slot_seconds(
 
     All clients advance together, a chunk of slots at a time; who is done leaves.
     """
-    mean = mean_bits_per_second(band, snr)
-    seconds = bits / np.maximum(mean, 1e-300)
-    seconds = np.where(mean > 0, seconds, np.inf)
+    seconds = seconds_for(bits, mean_bits_per_second(band, snr))
     open_ = np.flatnonzero(seconds < MOST_SLOTS * slot)
     left = np.full(len(open_), float(bits))
     h = fades(address.seed, "fading", address.way, address.t, ids=address.ids[open_], count=1)[:, 0]
