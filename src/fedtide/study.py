@@ -200,7 +200,7 @@ def check_same(folder: StudyFolder, settings: Mapping[str, Any]) -> None:
 
 
 def tracking(study: Study, folder: StudyFolder) -> Tracking:
-    """The study's trackers, open and knowing every run."""
+    """The study's trackers, open and knowing every run that has not ended yet."""
     runs = {
         (number, seed): Tracked(
             study.name,
@@ -208,10 +208,11 @@ def tracking(study: Study, folder: StudyFolder) -> Tracking:
             cell.settings,
             seed,
             cell.experiment.population.length,
-            folder.run(number, cell.label, seed),
+            place,
         )
         for number, cell in enumerate(study.cells)
         for seed in study.seeds
+        if not ((place := folder.run(number, cell.label, seed)) / "run.json").exists()
     }
     return Tracking(study.track, study.name, study.source, folder.path, runs)
 

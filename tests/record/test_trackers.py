@@ -8,6 +8,7 @@ import pytest
 
 from fedtide import config, run_study
 from fedtide.core.errors import ConfigError
+from fedtide.record.checkpoint import Stopped
 from fedtide.record.trackers import Logbook, TensorBoard, Tracked
 from fedtide.record.tracking import Tracking, numbers
 
@@ -53,6 +54,21 @@ def test_tensorboard_event_files(tmp_path):
         assert "seconds/train" in events.Tags()["scalars"]
         text = events.Tensors("study/text_summary")[0].tensor_proto.string_val[0].decode()
         assert 'kind = "fedprox"' in text
+
+
+def test_tensorboard_after_a_resumed_run(tmp_path):
+    loading = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    path, seen = tmp_path / "small.toml", []
+    path.write_text(STUDY.format(track='"tensorboard"'))
+    study = config.load(path)
+    with pytest.raises(Stopped):  # in the second run, after its second round
+        run_study(study, tmp_path / "runs", 1, seen.append, stop=lambda: len(seen) == 5)
+    folder = run_study(study, tmp_path / "runs", 1, resume=True).folder.path
+    first, second = sorted(folder.glob("cells/*/seed-5"))
+    assert len(list(first.glob("events*"))) == 1  # it had ended
+    events = loading.EventAccumulator(str(second))
+    events.Reload()
+    assert [event.step for event in events.Scalars("accuracy")] == [0, 1, 2]
 
 
 @pytest.mark.filterwarnings("ignore:The ``noload`` loader:DeprecationWarning")

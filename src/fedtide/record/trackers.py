@@ -90,7 +90,8 @@ class _Events(Logbook):
         self._source = source
 
     def begin(self, run: Tracked) -> Any:
-        page = self._writer(run.folder, flush_secs=int(FLUSH))
+        # What an earlier process wrote of this run gives way: a resumed run tells all its rounds again.
+        page = self._writer(run.folder, purge_step=0, flush_secs=int(FLUSH))
         page.add_text("study", "    " + self._source.replace("\n", "\n    "))  # indented: as it is
         return page
 

@@ -32,8 +32,11 @@ class Tracking:
         self._runs = runs
 
     def write(self, key: Key, line: Line) -> None:
-        """Tell every tracker about a finished round; the last one ends the run."""
-        if self._followers:
+        """Tell every tracker about a finished round; the last one ends the run.
+
+        A resumed study tells all rounds once more: runs that had ended before are not followed again.
+        """
+        if key in self._runs:
             found = dict(numbers(line))
             for follower in self._followers:
                 follower.write(key, self._runs[key], line["t"], found)
