@@ -1,7 +1,7 @@
 """The documentation runs: files, commands and Python of every page, in order, in a folder of its own.
 
 A block whose first line is a comment with a file name (`# first.toml`) is that file. TOML without a name
-is a part of a study file and must be understood as one. Links lead somewhere.
+is a part of a study file and must be understood as one. Links lead somewhere, and commands exist.
 """
 
 import json
@@ -14,6 +14,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from fedtide import config
@@ -86,6 +87,17 @@ RUN = {"python": run_python, "sh": run_commands, "toml": read_toml, "json": read
 def test_links(page):
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
         assert (page.parent / target).exists(), target
+
+
+@titled(PAGES)
+def test_commands_exist(page):
+    for line in re.findall(r"`(fedtide [^`<]*)", page.read_text()):
+        command, words = get_command(app), line.split()[1:]
+        while words and words[0] in getattr(command, "commands", {}):
+            command = command.commands[words.pop(0)]
+        assert not hasattr(command, "commands") or not words or words[0].startswith("-"), line
+        options = {name for option in command.params for name in option.opts}
+        assert {word for word in words if word.startswith("--")} <= {*options, "--help"}, line
 
 
 def test_the_site_builds_without_warnings(tmp_path):
