@@ -54,6 +54,18 @@ def test_run_prints_a_table_and_names_the_report(study, tmp_path):
     assert report.exists()
 
 
+def test_figures_and_tables_of_a_study(study, tmp_path):
+    assert fedtide("run", study, "--jobs", 1, cwd=tmp_path).returncode == 0
+    done = fedtide("figures", "runs/small", "--format", "svg", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "runs/small/figures/accuracy.svg" in done.stdout.splitlines()
+    done = fedtide("table", "runs/small", "--format", "latex", cwd=tmp_path)
+    assert done.stdout.startswith("\\begin{table}"), done.stderr
+    rounds = fedtide("table", "runs/small", "--rounds", cwd=tmp_path).stdout.splitlines()
+    assert len(rounds) == 3
+    assert rounds[0].startswith("seed,t,session")
+
+
 def test_check_says_what_would_run(study, tmp_path):
     done = fedtide("check", study, "--set", "compare.algorithm=['fedavg','moon']", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -23,8 +23,14 @@ from fedtide.deploy.commands import app as deploy
 from fedtide.pipe import JsonLines
 from fedtide.price import price
 from fedtide.record.checkpoint import Stopped
+from fedtide.record.export import rounds_csv
+from fedtide.record.figures import Format as FigureFormat
+from fedtide.record.figures import Width, write_figures
 from fedtide.record.folder import StudyFolder
 from fedtide.record.report import write_report
+from fedtide.record.report.numbers import results as read_results
+from fedtide.record.table import Format as TableFormat
+from fedtide.record.table import table as result_table
 from fedtide.record.watch import serve
 from fedtide.signals import Signals
 from fedtide.study import Outcome, Study, Watch, run_study
@@ -49,6 +55,7 @@ Changes = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, e.g. train.lr=0.1."),
 ]
 Seeds = Annotated[list[int], typer.Option("--seed", help="Use these seeds instead of the study's.")]
+ResultFolder = Annotated[Path, typer.Argument(help="A study's folder, e.g. runs/quickstart.")]
 Out = Annotated[Path, typer.Option("--out", help="Folder for results.")]
 
 
@@ -162,7 +169,7 @@ def data(name: Annotated[str, typer.Argument(help="A dataset; nothing lists all.
 
 @app.command()
 def report(
-    folder: Annotated[Path, typer.Argument(help="A study's folder, e.g. runs/quickstart.")],
+    folder: ResultFolder,
 ) -> None:
     """Write report.html anew from a study's journals."""
     console.print(f"Report: {write_report(StudyFolder(folder))}")
@@ -181,6 +188,30 @@ def watch(
 
     with suppress(KeyboardInterrupt):
         serve(folder, host, port, announce)
+
+
+@app.command()
+def figures(
+    folder: ResultFolder,
+    format_: Annotated[FigureFormat, typer.Option("--format", help="Of the files.")] = "pdf",
+    width: Annotated[Width, typer.Option(help="Of a paper's column or page.")] = "column",
+) -> None:
+    """Write the report's charts as figures for a paper."""
+    for path in write_figures(StudyFolder(folder), format_, width):
+        console.print(str(path), markup=False, highlight=False, soft_wrap=True)
+
+
+@app.command()
+def table(
+    folder: ResultFolder,
+    format_: Annotated[TableFormat, typer.Option("--format", help="Of the text.")] = "markdown",
+    rounds: Annotated[
+        bool, typer.Option("--rounds", help="Every round of every run instead, as CSV.")
+    ] = False,
+) -> None:
+    """Print the results as LaTeX, Markdown or CSV."""
+    found = read_results(StudyFolder(folder))
+    typer.echo(rounds_csv(found) if rounds else result_table(found, format_), nl=False)
 
 
 @app.callback(invoke_without_command=True)
