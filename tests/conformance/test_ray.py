@@ -8,7 +8,7 @@ import sys
 import time
 import uuid
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from weakref import WeakSet
 
@@ -27,8 +27,9 @@ from fedtide.core.types import Cohort, Work
 from fedtide.engines.choose import EngineChoice
 from fedtide.engines.rules import Sgd
 from fedtide.population.sessions import Alternating, Fixed
+from fedtide.record.checkpoint import Checkpoints, Stopped
 from fedtide.record.evaluation import Evaluation
-from fedtide.record.journal import answered
+from fedtide.record.journal import Journal, answered
 from fedtide.starts.similarity import Similarity
 
 ray = pytest.importorskip("ray")
@@ -292,6 +293,27 @@ def test_memories_may_be_taken_out_and_put_back(cluster):
     for client, row in whole.memories.items():
         kept = second.memory.take(np.array([client]), row)
         assert torch.equal(kept.mine.c[0], row.mine.c)
+
+
+def test_a_run_goes_on_from_its_checkpoint(cluster, tmp_path):
+    """Memories of clients in actors come into a checkpoint and back."""
+    choice = EngineChoice(kind="ray", of="loop", actors=2)
+    e = Experiment(
+        algorithm=Scaffold(),
+        population=Alternating(clients=3, sessions=2, rounds=3),
+        start=Similarity(),
+        engine=choice,
+    )
+    whole = run(replace(e, engine=EngineChoice(kind="loop")))
+    for stop in (2, 5, None):
+        journal = Journal(tmp_path / "journal.jsonl", fresh=False)
+        checkpoints = Checkpoints(
+            tmp_path / "checkpoints",
+            stop=lambda journal=journal, stop=stop: len(journal.lines) == stop,
+        )
+        with closing(journal), suppress(Stopped):
+            resumed = run(e, journal, checkpoints=checkpoints)
+    assert torch.equal(resumed.model.x, whole.model.x)
 
 
 # Shares of the data

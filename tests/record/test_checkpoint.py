@@ -55,7 +55,7 @@ class Desk:
         self.memory.put(ids, Row(torch.full((len(ids), width), float(value))))
 
     def recalled(self, client):
-        return self.memory.rows(np.array([client])).c[0].tolist()
+        return self.memory.kept(np.array([client]))[1].c[0].tolist()
 
     def files(self):
         return sorted(path.name for path in (self.folder / "checkpoints").iterdir())

@@ -55,8 +55,20 @@ class Copies(Memory):
     def clear(self) -> None:
         self.number = next(self._numbers)  # a table that no actor knows yet
         self._seen = np.zeros(len(self._owners), dtype=bool)
+        self._news = np.zeros(len(self._owners), dtype=bool)  # since the last checkpoint
         self._clients: defaultdict[int, int] = defaultdict(int)  # of an actor, seen
         self._notes: defaultdict[int, list[Note]] = defaultdict(list)  # of an actor, oldest first
+
+    @property
+    def clients(self) -> Ids:
+        return np.flatnonzero(self._seen)
+
+    @property
+    def changed(self) -> Ids:
+        return np.flatnonzero(self._news)
+
+    def settle(self) -> None:
+        self._news[:] = False
 
     @property
     def alive(self) -> frozenset[int]:
@@ -74,7 +86,7 @@ class Copies(Memory):
     def note(self, actor: int, ids: Ids, copy: Any, whole: bool = False) -> None:
         """These clients of an actor have new memories; `whole`: the copy has those of all others too."""
         self._clients[actor] += int(np.count_nonzero(~self._seen[ids]))
-        self._seen[ids] = True
+        self._seen[ids] = self._news[ids] = True
         everybody = self._clients[actor]
         if whole or len(ids) == everybody:
             self._notes[actor] = [Note(everybody, copy)]

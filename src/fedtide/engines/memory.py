@@ -57,7 +57,10 @@ class Memory:
         found = np.fromiter(known, dtype=np.int64)
         if self._table is None:
             return found, Nothing()
-        return found, rows(self._table, torch.tensor([self._slots[c] for c in found.tolist()]))
+        if ids is None:
+            return found, rows(self._table, slice(len(found)))  # not copied
+        slots = [self._slots[client] for client in found.tolist()]
+        return found, rows(self._table, torch.tensor(slots, dtype=torch.long))
 
     def anew(self) -> Self:
         """Another table of this kind, empty."""
@@ -80,12 +83,6 @@ class Memory:
     def settle(self) -> None:
         """All rows are safe on disk."""
         self._changed.clear()
-
-    def rows(self, ids: Ids) -> Any:
-        """The rows of these clients, stacked."""
-        slots = [self._slots[client] for client in ids.tolist()]
-        whole = slots == list(range(len(slots)))  # then nothing need be copied
-        return rows(self._table, slice(len(slots)) if whole else torch.tensor(slots))
 
     def _reserve(self, count: int, like: Any) -> None:
         if self._table is None:

@@ -26,8 +26,8 @@ class Memories(Protocol):
     def changed(self) -> Ids:
         """Those whose rows changed since the last `settle`."""
 
-    def rows(self, ids: Ids) -> Any:
-        """Their rows, stacked."""
+    def kept(self, ids: Ids | None = None) -> tuple[Ids, Any]:
+        """The rows of these clients, or of all, stacked, as far as there are any."""
 
     def put(self, ids: Ids, stacked: Any) -> None:
         """Keep these rows."""
@@ -50,13 +50,12 @@ class Rows(NamedTuple):
 
     def kept(self, draft: Draft, memory: Memories, kinds: Kinds, anew: bool) -> Rows:
         """Where they lie once the draft is written, which takes in those that changed, or all anew."""
-        changed = np.sort(memory.clients) if anew else memory.changed
-        shape, width = self.shape, self.width
+        shape, width, number = self.shape, self.width, count()
+        changed, stacked = memory.kept(None if anew else memory.changed)
         if len(changed):
-            stacked, number = memory.rows(changed), count()
             shape = pack(stacked, kinds, lambda leaf: draft.add(f"row.{next(number)}", leaf))
             width = size_bytes(stacked) // len(changed)
-        same = np.setdiff1d(memory.clients, changed)
+        same = np.setdiff1d(np.intersect1d(memory.clients, self.client), changed)
         at = np.searchsorted(self.client, same)
         draft.refer(set(self.segment[at].tolist()), len(same) * width)
         client = np.concatenate([same, changed])

@@ -1,0 +1,99 @@
+"""Study files as nobody should write them: valid ones, mutated."""
+
+import json
+import math
+import string
+
+from hypothesis import strategies as st
+
+from fedtide import config
+from fedtide.data.partition import Partition
+from fedtide.data.stores import Stores
+from fedtide.engines.rules import Rule
+from fedtide.network.plan import Network
+from fedtide.population.process import Participation
+from fedtide.population.sessions import Population
+from fedtide.starts.base import Start
+
+SECTIONS = {
+    ("population",): Population,
+    ("participation",): Participation,
+    ("network",): Network,
+    ("algorithm",): config.Algorithm,
+    ("start",): Start,
+    ("data", "partition"): Partition,
+    ("data", "stores"): Stores,
+    ("train", "optimiser"): Rule,
+}
+PLAIN = {"train": config.Train, "evaluation": config.Evaluation, "engine": config.EngineChoice}
+NEEDED = {
+    "uniform": {"clients": 2},
+    "regularised": {"rate": 0.5},
+    "pattern": {"clients": 3, "sessions": [[0, 1], [2]]},
+    "trace": {"stays": [[0, 0, 2], [1, 1, 3]]},
+}
+ODD = st.one_of(
+    st.sampled_from([0, -1, 1, 2, 3, 7, 10**11, -(10**11), 2**63, 10**30]),
+    st.sampled_from([0.0, -1.0, 0.5, 1e-300, 1e300, 1e9, math.nan, math.inf, -math.inf]),
+    st.sampled_from(
+        [True, False, "", "x", "full", "../../etc/passwd", "a.py:B", "\u202e\x00", "cpu"]
+    ),
+    st.sampled_from([[], [0], [-1, 2], [[]], ["a"], [0.5, 0.1], [[0, 0, 1]], {}, {"kind": "x"}]),
+)
+
+
+@st.composite
+def tables(draw):
+    """A small study of random kinds, with a few settings changed to something odd."""
+    table = {
+        "population": {"kind": "fixed", "clients": 4, "rounds": 2},
+        "train": {"steps": 1, "batch_size": 4},
+    }
+    for path in draw(st.lists(st.sampled_from(sorted(SECTIONS)), max_size=3, unique=True)):
+        kinds = config.KINDS[SECTIONS[path]]
+        kind = draw(st.sampled_from(sorted(kinds)))
+        value = {"kind": kind, **NEEDED.get(kind, {})}
+        if path == ("population",):
+            value |= {"rounds": 2} | ({"clients": 4, "present": 2} if kind == "poisson" else {})
+        config.put(table, ".".join(path), value, "fuzz")
+    for _ in range(draw(st.integers(0, 3))):
+        mutate(draw, table)
+    return table
+
+
+def mutate(draw, table):
+    """One setting, known or not, becomes something odd."""
+    path = draw(st.sampled_from([*SECTIONS, *((name,) for name in PLAIN), ()]))
+    inner = table
+    for part in path:
+        inner = inner.setdefault(part, {})
+        if not isinstance(inner, dict):
+            return
+    kind = PLAIN.get(path[0] if path else "")
+    if path in SECTIONS:
+        kind = config.KINDS[SECTIONS[path]].get(inner.get("kind", ""))
+    known = [*config.settings(kind)] if kind else ["seed", "question", "compare", "case", "data"]
+    name = draw(st.sampled_from([*known, "kind", "nonsense"]))
+    inner[name] = draw(ODD)
+
+
+@st.composite
+def files(draw):
+    """The text of such a study, at times with broken characters."""
+    text = "".join(f"{key} = {toml(value)}\n" for key, value in draw(tables()).items())
+    for _ in range(draw(st.sampled_from([0, 0, 0, 1, 4]))):
+        place = draw(st.integers(0, len(text) - 1))
+        with_ = draw(st.text(st.sampled_from(string.printable + "é\x00"), max_size=3))
+        text = text[:place] + with_ + text[place + draw(st.integers(0, 2)) :]
+    return text
+
+
+def toml(value):
+    """A value as TOML writes it in one line."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{json.dumps(k)} = {toml(v)}" for k, v in value.items()) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(toml, value)) + "]"
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return json.dumps(value)
