@@ -32,14 +32,13 @@ NEEDED = {
     "pattern": {"clients": 3, "sessions": [[0, 1], [2]]},
     "trace": {"stays": [[0, 0, 2], [1, 1, 3]]},
 }
-ODD = st.one_of(
-    st.sampled_from([0, -1, 1, 2, 3, 7, 10**11, -(10**11), 2**63, 10**30]),
-    st.sampled_from([0.0, -1.0, 0.5, 1e-300, 1e300, 1e9, math.nan, math.inf, -math.inf]),
-    st.sampled_from(
-        [True, False, "", "x", "full", "../../etc/passwd", "a.py:B", "\u202e\x00", "cpu"]
-    ),
-    st.sampled_from([[], [0], [-1, 2], [[]], ["a"], [0.5, 0.1], [[0, 0, 1]], {}, {"kind": "x"}]),
-)
+TOP = ("seed", "question", "transition_rounds", "compare", "case", "published", "track", "data")
+ODD = [
+    *(0, -1, 1, 2, 3, 7, 10**11, -(10**11), 2**63, 10**30),
+    *(0.0, -1.0, 0.3, 0.5, 1.0, 2.0, 1e-300, 1e300, 1e9, math.nan, math.inf, -math.inf),
+    *(True, False, "", "x", "full", "../../etc/passwd", "a.py:B", "\u202e\x00", "cpu"),
+    *([], [0], [-1, 2], [[]], ["a"], [0.5, 0.1], [[0, 0, 1]], {}, {"kind": "x"}),
+]
 
 
 @st.composite
@@ -56,14 +55,14 @@ def tables(draw):
         if path == ("population",):
             value |= {"rounds": 2} | ({"clients": 4, "present": 2} if kind == "poisson" else {})
         config.put(table, ".".join(path), value, "fuzz")
-    for _ in range(draw(st.integers(0, 3))):
+    for _ in range(draw(st.sampled_from([0, 1, 1, 1, 2, 3]))):
         mutate(draw, table)
     return table
 
 
 def mutate(draw, table):
-    """One setting, known or not, becomes something odd."""
-    path = draw(st.sampled_from([*SECTIONS, *((name,) for name in PLAIN), ()]))
+    """One setting, known or not, becomes something odd, mostly of the right type."""
+    path = draw(st.sampled_from([*SECTIONS, *SECTIONS, *((name,) for name in PLAIN), ()]))
     inner = table
     for part in path:
         inner = inner.setdefault(part, {})
@@ -71,17 +70,20 @@ def mutate(draw, table):
             return
     kind = PLAIN.get(path[0] if path else "")
     if path in SECTIONS:
-        kind = config.KINDS[SECTIONS[path]].get(inner.get("kind", ""))
-    known = [*config.settings(kind)] if kind else ["seed", "question", "compare", "case", "data"]
-    name = draw(st.sampled_from([*known, "kind", "nonsense"]))
-    inner[name] = draw(ODD)
+        kinds = config.KINDS[SECTIONS[path]]
+        name = inner.setdefault("kind", draw(st.sampled_from(sorted(kinds))))
+        kind = kinds.get(str(name))
+    known = config.settings(kind) if kind else dict.fromkeys(TOP, "")
+    name = draw(st.sampled_from([*known, *known, "kind", "nonsense"]))
+    fitting = [value for value in ODD if type(value) is type(known.get(name))]
+    inner[name] = draw(st.sampled_from(fitting * 4 + ODD))
 
 
 @st.composite
 def files(draw):
     """The text of such a study, at times with broken characters."""
     text = "".join(f"{key} = {toml(value)}\n" for key, value in draw(tables()).items())
-    for _ in range(draw(st.sampled_from([0, 0, 0, 1, 4]))):
+    for _ in range(draw(st.sampled_from([0] * 8 + [1, 4]))):
         place = draw(st.integers(0, len(text) - 1))
         with_ = draw(st.text(st.sampled_from(string.printable + "é\x00"), max_size=3))
         text = text[:place] + with_ + text[place + draw(st.integers(0, 2)) :]
@@ -97,3 +99,16 @@ def toml(value):
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return json.dumps(value)
+
+
+def mutated(draw, content):
+    """Bytes with a few of them changed, cut out or put in, most often near the beginning."""
+    for _ in range(draw(st.integers(1, 4))):
+        near = draw(st.sampled_from([32, 200, max(1, len(content))]))
+        place = draw(st.integers(0, min(near, len(content))))
+        new = draw(
+            st.one_of(st.binary(max_size=8), st.sampled_from([b"\xff" * 8, b"-1", b"1e99", b","]))
+        )
+        gone = draw(st.sampled_from([0, len(new), 1, 50]))
+        content = content[:place] + new + content[place + gone :]
+    return content[: draw(st.integers(0, len(content)))] if draw(st.booleans()) else content

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -231,3 +232,63 @@ def test_a_second_signal_stops_at_once(study, tmp_path):
     process.communicate(timeout=60)
     assert process.returncode == -signal.SIGINT
     assert Path(tmp_path / "runs/tide/study.json").exists()
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A small disk of its own, where the system lets us have one."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    mount("-t", "tmpfs", "-o", "size=24m", "tmpfs", path)
+    yield path
+    subprocess.run(["umount", "-l", path], check=True)
+
+
+def mount(*arguments):
+    try:
+        done = subprocess.run(["mount", *map(str, arguments)], capture_output=True, text=True)
+    except OSError as error:
+        pytest.skip(f"no mount here: {error}")
+    if done.returncode:
+        pytest.skip(f"mounting is not possible here: {done.stderr.strip()}")
+
+
+def at_round(number, act):
+    """Watches a study, and acts once."""
+    return lambda news: act() if news.line["t"] == number and news.cell == 0 else None
+
+
+def test_a_full_disk_is_an_error_that_costs_nothing(study, undisturbed, disk):
+    plan = config.load(study)
+    filler = disk / "filler"
+
+    def fill():
+        with filler.open("wb", buffering=0) as file, suppress(OSError):
+            while True:
+                file.write(bytes(1 << 20)) or file.write(bytes(1))
+
+    with pytest.raises(OutputError, match=r"No space left.*go on with --resume") as caught:
+        run_study(plan, disk / "runs", jobs=1, watch=at_round(40, fill))
+    assert str(disk) in str(caught.value)
+    kept = disk / "runs/tide" / SCAFFOLD / "checkpoints"
+    assert sorted(path.name for path in kept.glob("*.json")) == ["00000028.json", "00000035.json"]
+    filler.unlink()
+    folder, _ = run_study(plan, disk / "runs", jobs=1, resume=True)
+    same(folder.path, undisturbed)
+
+
+def test_an_output_that_becomes_read_only(study, undisturbed, tmp_path):
+    plan, out = config.load(study), tmp_path / "runs"
+    kept = out / "tide" / SCAFFOLD / "checkpoints"
+
+    def lock():
+        mount("--bind", kept, kept)
+        mount("-o", "remount,ro,bind", kept)
+
+    try:
+        with pytest.raises(OutputError, match=r"checkpoints.*Read-only.*go on with --resume"):
+            run_study(plan, out, jobs=1, watch=at_round(40, lock))
+    finally:
+        subprocess.run(["umount", "-l", kept], check=False, capture_output=True)
+    folder, _ = run_study(plan, out, jobs=1, resume=True)
+    same(folder.path, undisturbed)

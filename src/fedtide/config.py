@@ -104,6 +104,7 @@ ROOMS: dict[str, type] = {
 }
 USUAL: dict[type, str] = {Source: "dataset"}  # the kind of a section that does not say
 SECTIONS = (Arriving, Train, EngineChoice, Terms, Evaluation, Fleet, Faults, Privacy, Checkpointing)
+LARGEST = 10**8  # of whole numbers: clients, rounds, steps
 STUDY_KEYS = ("question", "transition_rounds", "compare", "case", "published", "track")
 WORDS: dict[type, str] = {
     bool: "true or false",
@@ -232,6 +233,13 @@ def _plain(hint: type, raw: Any, where: str) -> Any:
         raise ConfigError(
             f"{where} must be a finite number. Got {raw!r}. Change it in the study file."
         )
+    if hint is str and "\0" in raw:
+        raise ConfigError(f"{where} must be a text without null characters. Got {raw!r}.")
+    if hint is int and abs(raw) > LARGEST and not where.endswith("seed"):
+        raise ConfigError(
+            f"{where} must be a whole number of at most {LARGEST:,}. Got {raw:,}. "
+            "Change it in the study file."
+        )
     return float(raw) if hint is float else raw
 
 
@@ -260,18 +268,30 @@ def own(base: type, kind: str, where: str) -> type:
     must = f"{where} must be a known kind or file.py:Class, a class of {base.__name__} in a file."
     if file.suffix != ".py" or not file.is_file():
         raise ConfigError(f"{must} Got {kind!r}: there is no file {name}. Check the path.")
-    # A package of the folder's name: other processes find it on sys.path, which they inherit.
-    if str(file.parent.parent) not in sys.path:
-        sys.path.append(str(file.parent.parent))
-    module = import_module(f"{file.parent.name}.{file.stem}")
-    if Path(str(module.__file__)).resolve() != file:
+    if not file.parent.name or "." in file.parent.name + file.stem:
         raise ConfigError(
-            f"{must} Got {kind!r}: {module.__name__} is already {module.__file__}. Rename the folder."
+            f"{must} Got {kind!r}: a folder or file with a dot in its name. Rename {file.parent.name!r}."
         )
+    module = _imported(file, f"{must} Got {kind!r}")
     found = getattr(module, member, None)
     if not isinstance(found, type) or not issubclass(found, base):
         raise ConfigError(f"{must} Got {kind!r}: {name} has no such class. Check the name.")
     return found
+
+
+def _imported(file: Path, must: str) -> types.ModuleType:
+    """A file as a module of a package of its folder's name, which other processes find in the same way."""
+    if str(file.parent.parent) not in sys.path:  # they inherit it
+        sys.path.append(str(file.parent.parent))
+    try:
+        module = import_module(f"{file.parent.name}.{file.stem}")
+    except Exception as error:  # whatever the file does
+        raise ConfigError(f"{must}, which breaks off: {error!r}. Mend it there.") from error
+    if Path(str(module.__file__)).resolve() != file:
+        raise ConfigError(
+            f"{must}: {module.__name__} is already {module.__file__}. Rename the folder."
+        )
+    return module
 
 
 def _settable(hint: Any) -> bool:

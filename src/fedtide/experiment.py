@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from fedtide.algorithms.fedavg import FedAvg
-from fedtide.core.errors import require
+from fedtide.core.errors import memory_explained, require
 from fedtide.core.task import Layout
 from fedtide.core.types import Model, Round, Session, Walk
 from fedtide.data.source import Data, Source
@@ -179,7 +179,10 @@ def run(
     e = replace(experiment, population=experiment.population.opened())
     algorithm, gate, journal = e.algorithm, e.gate, journal or Journal()
     checkpoints = checkpoints or Checkpoints()
-    with House.furnish(e.data, e.population, e.train, e.engine, e.seed, gate.poisoned) as house:
+    with (
+        memory_explained(),
+        House.furnish(e.data, e.population, e.train, e.engine, e.seed, gate.poisoned) as house,
+    ):
         hostile = e.attack.members(house.crowd.clients, e.seed)
         server = algorithm.init(house.initial.x, house.context)
         network = e.network.start(house.crowd.clients, e.seed)

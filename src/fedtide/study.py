@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from fedtide.core.errors import ConfigError, require
+from fedtide.core.errors import ConfigError, memory_explained, require
 from fedtide.engines.choose import cpu_count, shared
 from fedtide.engines.house import House
 from fedtide.experiment import Experiment, run
@@ -58,8 +58,15 @@ class Study:
     source: str = ""  # the study file as it is run
 
     def __post_init__(self) -> None:
+        plain = self.name.isprintable() and len(self.name) <= MOST_LETTERS
+        inside = not self.name.startswith(".") and not set(self.name) & set("/\\:")
+        must = f"a name for a folder: up to {MOST_LETTERS} letters, no slash, no dot in front"
+        require(bool(self.name) and plain and inside, "The study's name", must, self.name)
         rounds = self.transition_rounds
         require(rounds >= 1, "transition_rounds", "at least 1", rounds)
+        require(
+            bool(self.cells), "case", "a list of at least one", "none", "Leave it out, or add one."
+        )
         distinct = len(set(self.seeds)) == len(self.seeds)
         require(distinct, "compare.seed", "without repetition", list(self.seeds))
 
@@ -94,6 +101,7 @@ Watch = Callable[[Progress], None]
 
 # Settings that leave every result as it is.
 NO_MATTER = frozenset({"checkpoint", "engine.workers", "seed"})
+MOST_LETTERS = 100  # of a study's name
 SHOWN = 8  # differences between two studies
 
 
@@ -225,7 +233,7 @@ def preflight(study: Study) -> None:
         parts = (e.data, e.population, e.train, e.engine)
         if (*parts, e.participation) not in seen:
             seen.append((*parts, e.participation))
-            with House.furnish(*parts, e.seed) as house:
+            with memory_explained(), House.furnish(*parts, e.seed) as house:
                 rehearse_participation(e, house)
 
 

@@ -10,7 +10,8 @@
 Every message has one shape: where, what it must be, what it got, what to do.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib.util import find_spec
 
@@ -60,3 +61,19 @@ def choices(word: str, known: Iterable[str]) -> str:
     known = sorted(known)
     near = get_close_matches(word, known, n=1)
     return f"Did you mean {near[0]!r}?" if near else f"Choose from: {', '.join(known)}."
+
+
+@contextmanager
+def memory_explained() -> Iterator[None]:
+    """Say what to do where something is too large for this machine; numpy and torch have their own words."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        words = ("can't allocate memory", "not enough memory", "out of memory")
+        if not isinstance(error, MemoryError) and not any(word in str(error) for word in words):
+            raise
+        raise EngineError(
+            "The run must fit into this machine's memory. Got: "
+            f"{str(error).splitlines()[0] if str(error) else 'no room left'}. "
+            "Use fewer clients, a smaller cohort, batch or model."
+        ) from error

@@ -1,6 +1,8 @@
 """The published file formats, read without trust: nothing is unpickled, sizes are checked first."""
 
 import gzip
+import lzma
+import struct
 import zipfile
 import zlib
 from math import prod
@@ -16,6 +18,12 @@ from fedtide.core.types import Examples
 
 # The largest published file (EMNIST by class) has 640 MB; a header that asks for more lies.
 LIMIT = 2**31
+
+# What readers of zip files and arrays raise where a file is not what it says.
+DAMAGES = (
+    *(OSError, EOFError, ValueError, MemoryError, OverflowError, TypeError, KeyError, RuntimeError),
+    *(SyntaxError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
+)
 
 
 class Parts(NamedTuple):
@@ -91,7 +99,7 @@ def npz(path: Path, *names: str) -> list[NDArray[Any]]:
                 what = f"the array {missing[0]!r} is missing; the file has: {has}"
                 raise damaged(path, what, f"Save it with the arrays {', '.join(names)}.")
             return [arrays[name] for name in names]
-    except (OSError, EOFError, ValueError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
+    except DAMAGES as error:
         raise damaged(path, f"it is not an npz file of plain arrays ({error})") from error
 
 

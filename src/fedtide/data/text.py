@@ -12,7 +12,6 @@ import csv
 import io
 import re
 import zipfile
-import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import ceil
@@ -24,7 +23,7 @@ from numpy.typing import NDArray
 
 from fedtide.core.errors import require
 from fedtide.core.rng import stream
-from fedtide.data.files import LIMIT, Parts, content, damaged, find, labelled
+from fedtide.data.files import DAMAGES, LIMIT, Parts, content, damaged, find, labelled
 from fedtide.data.hub import Hub, columns
 
 Texts = tuple[list[str], list[int]]  # texts and their labels
@@ -219,7 +218,7 @@ def _plays(path: Path) -> Iterator[str]:
             for entry in sorted(entries, key=lambda entry: entry.filename):
                 if not Path(entry.filename).name.startswith(_SKIPPED):
                     yield archive.read(entry).decode("latin-1")
-    except (OSError, zipfile.BadZipFile, zlib.error, EOFError) as error:
+    except DAMAGES as error:
         raise damaged(path, f"it is not a readable zip file ({error})") from error
 
 

@@ -19,6 +19,8 @@ from fedtide.core.rng import stream
 from fedtide.core.types import Group, Session
 from fedtide.population.sessions import Alternating, Population
 
+MOST = 10**8  # clients, and rounds
+
 
 class Visits(NamedTuple):
     """Client `client[v]` exists in the rounds arrive[v] <= t < leave[v]."""
@@ -170,8 +172,9 @@ class Trace(Arrivals):
             )
         for number, row in enumerate(self._rows()):
             where = f"{self.file}, visit {number}" if self.file else f"population.stays[{number}]"
-            fits = len(row) == 3 and row[0] >= 0 and 0 <= row[1] < row[2]
-            require(fits, where, "client, arrive, leave with arrive < leave", list(row))
+            fits = len(row) == 3 and 0 <= row[0] < MOST and 0 <= row[1] < row[2] < MOST
+            must = f"client, arrive, leave with arrive < leave, all below {MOST:,}"
+            require(fits, where, must, list(row))
             known = not self.clients or row[0] < self.clients
             require(known, where, f"a client below population.clients = {self.clients}", row[0])
 
@@ -192,7 +195,7 @@ def _read(file: str) -> tuple[tuple[int, ...], ...]:
         with Path(file).open(encoding="utf-8", newline="") as lines:
             rows = csv.DictReader(lines)
             found = tuple((int(r["client"]), int(r["arrive"]), int(r["leave"])) for r in rows)
-    except (OSError, KeyError, TypeError, ValueError) as error:
+    except (OSError, KeyError, TypeError, ValueError, csv.Error) as error:
         raise ConfigError(
             f"population.file must be a CSV file with the columns client, arrive, leave, in whole "
             f"numbers. Got {file!r} ({error}). Check the path, from where fedtide runs, and the columns."

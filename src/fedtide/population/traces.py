@@ -36,6 +36,7 @@ PHONES = "device_traces/extrasensory_30users_device_state.csv.gz"
 HOLD = 300.0  # seconds for which a phone's state is believed; most are noted each minute, some each five
 DAY = 86400.0
 GAPS = 10  # a trace may leave out nine clients of ten
+MOST_BYTES = 2**30  # of a trace, unpacked
 MOST_CELLS = 10**8  # clients x rounds held in memory
 
 Stretch = tuple[float, float]  # from, to, in seconds
@@ -262,7 +263,10 @@ def _rows(path: Path, *forms: set[str]) -> Iterator[tuple[int, Row]]:
     """The lines of a CSV file with their numbers; its header must have the columns of one form."""
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            text = file.read().decode("utf-8-sig")
+            content = file.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise DataError(f"{path}: a trace must hold at most {MOST_BYTES:,} bytes. Got more.")
+        text = content.decode("utf-8-sig")
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise DataError(f"{path}: it must be a CSV file in UTF-8. Got: {error}.") from error
     table = csv.DictReader(io.StringIO(text, newline=""), strict=True, skipinitialspace=True)
