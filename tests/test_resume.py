@@ -151,3 +151,22 @@ def test_a_crash_between_two_checkpoints_costs_only_the_rounds_since(recording, 
     journal.close()
     same(run(e), resumed)
     assert seen == resumed.rounds  # whoever watches sees every line
+
+
+def test_faults_attackers_privacy_stores_and_batteries(recording, tmp_path):
+    """What else may change from round to round, all at once."""
+    e = experiment(
+        "scaffold",
+        "similarity",
+        "fast",
+        recording,
+        data={"stores": {"kind": "fifo", "capacity": [40, 80], "slots": 8}},
+        network={
+            "kind": "wireless",
+            "fleet": {"battery_joules": 0.002, "charging_watts": 1e-5},
+            "pause_seconds": 10.0,
+        },
+        faults={"crash": 0.1, "lost_upload": 0.2, "corrupt": 0.1},
+        defence="median",
+    )
+    same(run(e), in_pieces(e, tmp_path, [1, 3, 4]))
