@@ -124,6 +124,20 @@ def test_optimisers_that_clients_carry(recording, tmp_path):
     same(run(e), in_pieces(e, tmp_path, [2, 5], rounds=1))
 
 
+def test_clocks_and_batteries(recording, tmp_path):
+    network = {
+        "kind": "wireless",
+        "deadline_seconds": 1.0,
+        "channel": {"kind": "umi", "place": "moving", "shadow": "path", "fading": "block"},
+        "computing": {"kind": "flops", "per_parameter": 2.0},
+        "fleet": {"battery_joules": [1e-6, 1e-4], "charging_watts": 1e-5},
+    }
+    e = experiment("fedavg", "similarity", "fast", recording, network=network)
+    whole = run(e)
+    same(whole, in_pieces(e, tmp_path, [2, 5], rounds=1))
+    assert any(line["stragglers"] for line in whole.rounds)
+
+
 def test_buffers_that_clients_keep(recording, tmp_path):
     e = experiment("scaffold", "average", "uniform", recording)
     torch.manual_seed(0)

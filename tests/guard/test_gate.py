@@ -101,7 +101,7 @@ def test_rates_of_faults_are_the_ones_asked_for():
     assert 150 < len(hit["slow"]) < 250
     assert after.delivered.sum() == 2000 - len(hit["crashed"])
     assert sorted(set(after.seconds.tolist())) == [1.0, 3.0]
-    late, _ = Faults(slow=0.1, slow_factor=3).strike(plan._replace(waited=2.0), 7, ids, 1)
+    late, _ = Faults(slow=0.1, slow_factor=3).strike(plan._replace(deadline=2.0), 7, ids, 1)
     assert (~late.delivered).sum() == len(hit["slow"])  # beyond the deadline
 
 

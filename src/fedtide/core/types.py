@@ -135,7 +135,8 @@ class Plan(NamedTuple):
     seconds: NDArray[np.float64]  # [U]
     joules: NDArray[np.float64]  # [U]
     delivered: NDArray[np.bool_]  # [U]: did the upload arrive
-    waited: float | None = None  # seconds until the server goes on; None: until the slowest is done
+    deadline: float = np.inf  # seconds after which the server goes on
+    hoped: int = 0  # uploads that end the round; 0: those of all who begin
     seconds_by: Phases | None = None
     joules_by: Phases | None = None
 
@@ -146,8 +147,11 @@ class Plan(NamedTuple):
 
     @property
     def latency(self) -> float:
-        """Seconds that the round takes."""
-        return float(self.seconds.max(initial=0.0)) if self.waited is None else self.waited
+        """Seconds until the server goes on: the slowest upload has arrived, or the deadline has come."""
+        arrived, hoped = self.able, self.hoped or int((self.steps > 0).sum())
+        if arrived.sum() < hoped and np.isfinite(self.deadline):
+            return self.deadline
+        return float(self.seconds[arrived].max(initial=0.0))
 
 
 class Round(NamedTuple):

@@ -61,7 +61,7 @@ class Faults:
         begun = plan.able
         crashed, slow = (self._hit(name, t, ids, seed) & begun for name in ("crash", "slow"))
         seconds = np.where(slow, plan.seconds * self.slow_factor, plan.seconds)
-        late = slow & (plan.waited is not None) & (seconds > (plan.waited or 0.0))
+        late = slow & (seconds > plan.deadline)
         after = plan._replace(seconds=seconds, delivered=plan.delivered & ~crashed & ~late)
         return after, {"crashed": ids[crashed].tolist(), "slow": ids[slow].tolist()}
 

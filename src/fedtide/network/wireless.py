@@ -108,12 +108,20 @@ class Wireless(Network):
         task = self._task(ids, when, work, devices, np.minimum(devices.budget, level))
         trip = self._fixed(task) if self.allocation == "fixed" else self._allocated(task)
         seconds, joules = trip.seconds.total, trip.joules.total
-        waited = _waited(trip, seconds, work.hoped, task.deadline)
         if len(state.level):
             # In place: a round costs what its cohort costs, however many clients there are.
             state.level[ids], state.touched[ids] = level - joules, state.clock
-        plan = Plan(trip.steps, seconds, joules, trip.delivered, waited, trip.seconds, trip.joules)
-        return plan, state._replace(clock=state.clock + waited + self.pause_seconds)
+        plan = Plan(
+            trip.steps,
+            seconds,
+            joules,
+            trip.delivered,
+            task.deadline,
+            work.hoped,
+            trip.seconds,
+            trip.joules,
+        )
+        return plan, state._replace(clock=state.clock + plan.latency + self.pause_seconds)
 
     def _task(self, ids: Ids, when: Moment, work: Work, devices: Devices, budget: Floats) -> Task:
         """The round's question, after bandwidth is shared and the model is received."""
@@ -206,12 +214,3 @@ def _trip(q: Problem, task: Task, found: Allocation) -> Trip:
         task.devices.receive_watts * down, compute_joules(found.k, task.load, f), found.p * up
     )
     return Trip(found.k, seconds, joules, begins)
-
-
-def _waited(trip: Trip, seconds: Floats, hoped: int, deadline: float) -> float:
-    """How long the server waits: for the slowest upload, or in vain until the deadline."""
-    arrived = trip.delivered
-    hoped = hoped or int((trip.steps > 0).sum())
-    if arrived.sum() < hoped and np.isfinite(deadline):
-        return deadline
-    return float(seconds[arrived].max(initial=0.0))
