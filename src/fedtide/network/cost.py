@@ -1,6 +1,6 @@
 """What computing and sending cost: the formulas of two papers, each with its equation number.
 
-[J] "Federated Learning with Dynamic Client Arrival and Departure", the journal version, section VI and
+[J] "Communication-Efficient Federated Learning under Dynamic Device Arrival and Departure", section VI and
 Appendix A. [O] "Online-Score-Aided Federated Learning", section II-C. Every quantity is in SI units:
 seconds, hertz, watts, joules, bits.
 """
