@@ -40,7 +40,7 @@ class Memory:
         if self.deaf:
             heard = [place for place, client in enumerate(ids.tolist()) if client not in self.deaf]
             ids, stacked = ids[heard], rows(stacked, torch.tensor(heard, dtype=torch.long))
-        if not any(True for _ in leaves(stacked)):
+        if not len(ids) or not any(True for _ in leaves(stacked)):
             return
         for client in ids.tolist():
             self._slots.setdefault(client, len(self._slots))
