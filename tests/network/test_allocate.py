@@ -182,3 +182,9 @@ def test_no_budget_no_limit():
     q = fleet(20, e_bd=np.inf)
     for policy in POLICIES:
         assert (policy(q).k > 0).sum() >= (policy(fleet(20)).k > 0).sum()
+
+
+def test_one_sweep_decides():
+    q = fleet(300, seed=8)
+    for once, often in zip(alternating(q, sweeps=1), alternating(q), strict=True):
+        assert once == pytest.approx(often)
