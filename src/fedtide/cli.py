@@ -116,17 +116,19 @@ def cost(
 ) -> None:
     """What a round of a study costs on its network, without training: seconds, joules, stragglers."""
     plan = config.load(study, changes, seeds)
-    prices = {cell.label: price(cell.experiment, plan.seeds, rounds) for cell in plan.cells}
+    prices = [price(cell.experiment, plan.seeds, rounds) for cell in plan.cells]
     if as_json:
-        cells = [{"settings": dict(cell.settings), **prices[cell.label]} for cell in plan.cells]
+        cells = [
+            {"settings": dict(cell.settings), **found}
+            for cell, found in zip(plan.cells, prices, strict=True)
+        ]
         typer.echo(json.dumps({"study": plan.name, "rounds": rounds, "cells": cells}, indent=2))
         return
-    console.print(costs(plan.name, prices))
-    for label, found in prices.items():
+    console.print(costs(plan, prices))
+    for cell, found in zip(plan.cells, prices, strict=True):
         if found["straggle_share"]:
-            console.print(
-                f"Straggling, {label}: {straggling(found)}", markup=False, highlight=False
-            )
+            who = f"Straggling, {cell.label}: {straggling(found)}"
+            console.print(who, markup=False, highlight=False)
 
 
 @app.command("list")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -178,24 +178,27 @@ COLUMNS: dict[str, Callable[[Metrics], str]] = {
 }
 
 
-def costs(name: str, prices: Mapping[str, Mapping[str, Any]]) -> Table:
-    """What a round of each setting costs: means over drawn rounds, by phase in the order of a round."""
-    table = Table(title=f"{name}: one round", title_justify="left")
-    table.add_column("setting", overflow="fold")
-    for column in ("seconds", "down / compute / up", "joules", "down / compute / up", "take part"):
-        table.add_column(column, justify="right")
-    table.add_column("stragglers", justify="right")
-    for label, price in prices.items():
-        table.add_row(
-            label,
-            f"{price['seconds']['mean']:,.4g} ± {price['seconds']['std']:.2g}",
-            " / ".join(f"{part:.3g}" for part in price["seconds_by_phase"].values()),
-            f"{price['joules']['mean']:,.4g} ± {price['joules']['std']:.2g}",
-            " / ".join(f"{part:.3g}" for part in price["joules_by_phase"].values()),
-            f"{price['take_part']:.1f} of {price['asked']:.1f}",
-            f"{price['stragglers']:.1f}",
-        )
+def costs(study: Study, prices: Sequence[Mapping[str, Any]]) -> Table:
+    """What a round of each setting costs: means over drawn rounds, and how far they lie apart."""
+    table = Table(title=f"{study.name}: one round", title_justify="left")
+    names = list(dict.fromkeys(key for cell in study.cells for key in cell.settings))
+    for name in names or ["setting"]:
+        table.add_column(name, overflow="fold")
+    table.add_column("take part", justify="right", no_wrap=True)
+    for column in ("", "a round", "down", "compute", "up"):
+        table.add_column(column, justify="right" if column else "left", no_wrap=True)
+    for cell, price in zip(study.cells, prices, strict=True):
+        row = [word(cell.settings.get(name, "")) for name in names] or ["all"]
+        table.add_row(*row, f"{price['take_part']:.1f}", *_amounts(price, "seconds"))
+        of = f"of {price['asked']:.1f}"
+        table.add_row(*[""] * len(row), of, *_amounts(price, "joules"), end_section=True)
     return table
+
+
+def _amounts(price: Mapping[str, Any], what: str) -> list[str]:
+    """A cost with its spread, then its phases."""
+    parts = [f"{part:,.3g}" for part in price[f"{what}_by_phase"].values()]
+    return [what, f"{price[what]['mean']:,.4g} ± {price[what]['std']:.2g}", *parts]
 
 
 def straggling(price: Mapping[str, Any], most: int = 10) -> str:
