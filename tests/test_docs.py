@@ -91,13 +91,17 @@ def test_links(page):
 
 @titled(PAGES)
 def test_commands_exist(page):
-    for line in re.findall(r"`(fedtide [^`<]*)", page.read_text()):
+    text = page.read_text()
+    for line in re.findall(r"(?:`|^)(fedtide [^`<#\n]*)", text, re.M):
         command, words = get_command(app), line.split()[1:]
         while words and words[0] in getattr(command, "commands", {}):
             command = command.commands[words.pop(0)]
         assert not hasattr(command, "commands") or not words or words[0].startswith("-"), line
         options = {name for option in command.params for name in option.opts}
         assert {word for word in words if word.startswith("--")} <= {*options, "--help"}, line
+    makefile = (ROOT / "Makefile").read_text()
+    for target in re.findall(r"(?:`|^)make ([a-z]+)", text, re.M):
+        assert re.search(rf"^{target}:", makefile, re.M), target
 
 
 def test_the_site_builds_without_warnings(tmp_path):

@@ -15,6 +15,7 @@ import pytest
 
 from fedtide import config, run_study
 from fedtide.core.errors import ConfigError
+from fedtide.record.folder import StudyFolder
 from fedtide.record.watch.gallery import Gallery
 from fedtide.record.watch.server import is_trusted, serve
 from fedtide.record.watch.tail import Rewritten, Tail
@@ -247,6 +248,9 @@ def test_a_run_that_crashed(runs):
     assert (study["state"], study["rounds"], study["ended"]) == ("running", 8, 2)
     for path in [*runs.glob("small/cells/*/*/journal.jsonl"), runs / "small/study.json"]:
         os.utime(path, (time.time() - 90, time.time() - 90))
+    if Path("/proc/locks").exists():
+        with StudyFolder(runs / "small").locked():  # a process is at work: just a long round
+            assert Gallery(runs).studies()[0]["state"] == "running"
     (study,) = Gallery(runs).studies()
     assert study["state"] == "quiet"
     assert 89 < study["age"] < 120

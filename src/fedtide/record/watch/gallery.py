@@ -175,7 +175,7 @@ class Wall:
         finished = self.is_finished
         stamps = [tail.grown for tail in self._tails] + [self._stamp[1] / 1e9]
         age = max(0.0, time() - max(stamps))
-        quiet = age > max(PATIENCE, 10 * self._longest)
+        quiet = age > max(PATIENCE, 10 * self._longest) and not is_held(self.path)
         return {
             "state": "finished" if finished else "quiet" if quiet else "running",
             "age": round(age, 1),
@@ -196,3 +196,13 @@ class Wall:
             ],
             "report": (self.path / "report.html").is_file(),
         }
+
+
+def is_held(path: Path) -> bool:
+    """Is a process known to hold this folder, as one that runs the study does? Linux can tell."""
+    try:
+        inode = path.stat().st_ino
+        locks = Path("/proc/locks").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return False
+    return any("FLOCK" in lock and lock.split()[-3].endswith(f":{inode}") for lock in locks)
