@@ -184,7 +184,9 @@ function log(study) {
   part("log").replaceChildren(
     ...study.log.map((line) =>
       make("li", {}, ...[
-        `round ${line.t + 1}`, `accuracy ${percent(line.accuracy)} %`, `loss ${plain(line.loss)}`,
+        `round ${line.t + 1}`,
+        line.accuracy == null ? "not tested" : `accuracy ${percent(line.accuracy)} %`,
+        line.loss == null ? "" : `loss ${plain(line.loss)}`,
         `${line.cohort} of ${line.population} clients`, `${line.seconds.toFixed(2)} s`,
         `${line.cell.label}, seed ${line.seed}`,
       ].map((text) => make("span", {}, text))),
@@ -283,18 +285,25 @@ function point(event, { svg, tip, cursor, drawn, x, width, edge, last, unit }) {
   const at = ((event.clientX - box.left) / box.width) * width;
   const round = Math.round(1 + ((at - edge.left) / (width - edge.left - edge.right)) * (last - 1));
   const near = (line) => line.points.reduce((a, b) => (Math.abs(b.x - round) < Math.abs(a.x - round) ? b : a));
-  const rows = drawn.slice(0, 12).map((line) => {
+  // Where a curve has not come to, or not yet, it says nothing.
+  const reaches = ({ points }) => {
+    const apart = points.length > 1 ? (points.at(-1).x - points[0].x) / (points.length - 1) : 1;
+    return points[0].x - apart <= round && round <= points.at(-1).x + apart;
+  };
+  const there = drawn.filter(reaches);
+  if (!there.length) return;
+  const rows = there.slice(0, 12).map((line) => {
     const colour = make("i");
     colour.style.background = line.colour;
     const value = near(line).y;
     return make("p", {}, make("span", {}, colour, line.name), make("span", {}, unit === "%" ? `${value.toFixed(1)} %` : plain(value)));
   });
-  tip.replaceChildren(make("p", {}, make("b", {}, `round ${near(drawn[0]).x}`)), ...rows);
+  tip.replaceChildren(make("p", {}, make("b", {}, `round ${near(there[0]).x}`)), ...rows);
   tip.hidden = false;
   tip.style.left = at < width / 2 ? `${at + 24}px` : "";
   tip.style.right = at < width / 2 ? "" : `${width - at + 24}px`;
-  cursor.setAttribute("x1", x(near(drawn[0]).x));
-  cursor.setAttribute("x2", x(near(drawn[0]).x));
+  cursor.setAttribute("x1", x(near(there[0]).x));
+  cursor.setAttribute("x2", x(near(there[0]).x));
   cursor.setAttribute("visibility", "visible");
 }
 
