@@ -7,8 +7,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
@@ -16,8 +18,9 @@ from fedtide.core.errors import EngineError
 from fedtide.deploy.keys import Keys
 
 MARK = "fedtide: "  # begins every line that the server says to whoever watches
-START = 90.0  # seconds for a process to come up, or to go
+START = 90.0  # seconds for a process to come up
 GRACE = 5.0  # seconds between asking processes to end and making them
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 TAIL = 20  # lines of a log that an error shows
 
 Process = subprocess.Popen[str]
@@ -41,7 +44,8 @@ class Deployment:
         return self
 
     def __exit__(self, *problem: object) -> None:
-        stop(self._processes)
+        with undisturbed():
+            stop(self._processes)
 
     def start_server(self) -> Process:
         """The SuperLink; with keys it speaks TLS, and only to clients whose keys are registered."""
@@ -117,7 +121,7 @@ class Deployment:
                 time.sleep(0.1)
 
     def _start(self, name: str, command: Sequence[str]) -> Process:
-        with (self.home / f"{name}.log").open("a", encoding="utf-8") as log:
+        with undisturbed(), (self.home / f"{name}.log").open("a", encoding="utf-8") as log:
             process = subprocess.Popen(
                 command,
                 env=self._environment(),
@@ -127,7 +131,7 @@ class Deployment:
                 text=True,
                 start_new_session=True,  # so that its own children end with it
             )
-        self._processes.append(process)
+            self._processes.append(process)
         return process
 
     def _call(self, command: Sequence[str]) -> None:
@@ -158,12 +162,29 @@ class Deployment:
 
 def stop(processes: Sequence[Process]) -> None:
     """End these processes and all that they started."""
-    for sign, seconds in ((signal.SIGTERM, GRACE), (signal.SIGKILL, START)):
+    for sign, seconds in ((signal.SIGTERM, GRACE), (signal.SIGKILL, 3 * GRACE)):
         for process in processes:
             _signal(process, sign)
         until = time.monotonic() + seconds
         while any(_lives(process) for process in processes) and time.monotonic() < until:
             time.sleep(0.05)
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """A signal to stop waits until this is over, or a process could be started and not be known."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals do not come here
+        return
+    caught: list[int] = []
+    before = {sign: signal.signal(sign, lambda n, _: caught.append(n)) for sign in STOPS}
+    try:
+        yield
+    finally:
+        for sign, handler in before.items():
+            signal.signal(sign, handler)
+        if caught:
+            signal.raise_signal(caught[0])
 
 
 def free_port() -> int:

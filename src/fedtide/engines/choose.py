@@ -81,7 +81,8 @@ class EngineChoice:
 
     def build(self, task: Task, data: ClientData, buffers: BufferPolicy) -> Engine:
         """The engine for this task."""
-        traits = _try(task, data)
+        asked = self.of if self.kind == "ray" else self.kind
+        traits = _try(task, data, stacked=asked != "loop")
         kind, why = self._decide(task, traits, data.examples.targets.device)
         if kind == "vectorised" and traits.vmap_error:
             raise EngineError(
@@ -145,7 +146,7 @@ def cpu_count() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _try(task: Task, data: ClientData) -> Traits:
+def _try(task: Task, data: ClientData, stacked: bool) -> Traits:
     """Train two imagined clients for one step, stacked, on three real examples."""
     examples = data.examples
     inputs, targets = examples.take(torch.arange(3, device=examples.targets.device) % len(examples))
@@ -158,7 +159,9 @@ def _try(task: Task, data: ClientData) -> Traits:
         differ = not is_random and not torch.allclose(together, apart, rtol=1e-3)
         mixes = task.has_batch_norm or differ  # a head of zeros would hide it from the outputs
         batch = Batch(inputs, targets, torch.ones(3, device=targets.device))
-        return Traits(is_random, mixes, _vmap_error(task, batch))
+        # The loop need not know, and torch takes seconds to prepare for its first vmap.
+        error = _vmap_error(task, batch) if stacked else "not tried"
+        return Traits(is_random, mixes, error)
 
 
 def _vmap_error(task: Task, batch: Batch) -> str:

@@ -1,0 +1,182 @@
+"""The real thing: flower-superlink and flower-supernode as processes, with TLS and keys, on this machine."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from fedtide import config
+from fedtide.deploy.keys import generate
+from fedtide.deploy.template import init
+from fedtide.deploy.up import Deployment
+from fedtide.study import run_study
+
+FULL = bool(os.environ.get("FEDTIDE_SLOW"))  # all three algorithms, five rounds: some minutes
+ALGORITHMS, ROUNDS = (["fedavg", "scaffold", "moon"], 5) if FULL else (["scaffold"], 2)
+
+
+@pytest.fixture(scope="module")
+def pace():
+    """Seconds that a client's process takes to start, now, on this machine."""
+    started = time.monotonic()
+    code = "import fedtide.config, flwr.clientapp"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    return max(1.0, time.monotonic() - started)
+
+
+def app(folder, text):
+    """The app of a study."""
+    study = folder / "study.toml"
+    study.write_text(text)
+    init(study, folder / "app")
+    return folder / "app"
+
+
+def journal(out):
+    (path,) = out.glob("study/cells/*/*/journal.jsonl")
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def left_over(home):
+    """Processes that still belong to this deployment: they have its folder in their environment."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"FLWR_HOME={home}".encode() in (place / "environ").read_bytes():
+                found.append((place / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+        except OSError:
+            continue
+    return found
+
+
+def test_three_processes_equal_the_loop_bit_for_bit(tmp_path, pace):
+    """The final vectors of three SuperNodes and of the loop engine, byte by byte."""
+    text = f"""
+data = {{ name = "digits", partition = {{ kind = "dirichlet", alpha = 0.5 }} }}
+population = {{ kind = "fixed", clients = 3, rounds = {ROUNDS} }}
+train = {{ model = "linear", steps = 3, lr = 0.1 }}
+engine = {{ kind = "loop", flower = {{ deadline = {60 + 20 * pace}, wait = {60 + 20 * pace} }} }}
+[compare]
+algorithm = {json.dumps(ALGORITHMS)}
+seed = [5]
+"""
+    home = tmp_path / "flower"
+    with Deployment(app(tmp_path, text), home) as place:
+        place.start_server()
+        for number in range(3):
+            place.start_client(number)
+        said = list(place.run(tmp_path / "real", 3))
+    assert said[0] == "clients [0, 1, 2] are here"
+    assert not left_over(home)
+    simulated = run_study(
+        config.load(tmp_path / "study.toml"), tmp_path / "simulated", jobs=1
+    ).folder
+    here = sorted((tmp_path / "real" / "study").glob("cells/*/*/model.safetensors"))
+    there = sorted(simulated.path.glob("cells/*/*/model.safetensors"))
+    assert len(here) == len(there) == len(ALGORITHMS)
+    assert [path.read_bytes() for path in here] == [path.read_bytes() for path in there]
+
+
+def test_who_is_refused(tmp_path, pace):
+    """A client with a registered key is let in; one with an unknown key is not, nor one without TLS."""
+    keys = generate(tmp_path / "keys", 1)
+    stranger = generate(tmp_path / "strange", 1).of_client(0)
+    home = tmp_path / "flower"
+    with Deployment(tmp_path, home, keys) as place:
+        place.start_server()
+        place.register(0)
+        place.start_client(0)
+        refused = place.start_client(1, key=stranger)
+        place.start_client(2, plain=True)
+        until = time.monotonic() + 30 + 20 * pace
+        while time.monotonic() < until and not (
+            "SuperNode ID" in place.log("client-0")
+            and refused.poll() is not None
+            and "Connection attempt failed" in place.log("client-2")
+        ):
+            time.sleep(0.1)
+        assert "SuperNode ID" in place.log("client-0")
+        assert refused.poll()
+        assert "Failed to activate SuperNode" in place.log("client-1")
+        assert "Connection attempt failed" in place.log("client-2")
+        for name in ("client-1", "client-2"):
+            assert "SuperNode ID" not in place.log(name)
+    assert not left_over(home)
+
+
+def test_ctrl_c_stops_everything(tmp_path):
+    """`fedtide deploy up` is interrupted while its clients start: nothing stays behind."""
+    folder = app(tmp_path, 'population = { kind = "live", clients = 1 }\ntrain = { steps = 1 }\n')
+    up = ["deploy", "up", str(folder), "--clients", "1"]
+    command = [sys.executable, "-c", "from fedtide.cli import main; main()", *up]
+    with subprocess.Popen(
+        command,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        assert "Ctrl-C stops everything" in process.stdout.readline()
+        assert left_over(tmp_path)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60)
+    assert not left_over(tmp_path)
+
+
+def test_clients_that_come_and_go_with_tls_and_keys(tmp_path, pace):
+    """Client 1 is killed in the middle of a round, client 2 comes late. The run ends, both changes are
+    sessions, DIMC's start was used, no process stays."""
+    deadline = 6 + 5 * pace
+    text = f"""
+data = {{ name = "digits", partition = {{ kind = "dirichlet", alpha = 0.5 }} }}
+population = {{ kind = "live", clients = 3, rounds = 7 }}
+algorithm = "fedprox"
+train = {{ model = "linear", steps = 3, lr = 0.1 }}
+start = {{ kind = "similarity", P = 1 }}
+engine.flower = {{ deadline = {deadline}, wait = {60 + 20 * pace} }}
+"""
+    keys = generate(tmp_path / "keys", 3)
+    home = tmp_path / "flower"
+    with Deployment(app(tmp_path, text), home, keys) as place:
+        place.start_server()
+        for number in range(3):
+            place.register(number)
+        first, second = place.start_client(0), place.start_client(1)
+        for line in place.run(tmp_path / "out", 2):
+            if ", round 0:" in line:  # round 1 has just begun
+                killer = Thread(target=_kill_in_a_moment, args=(home, second))
+                killer.start()
+            if ", round 1:" in line:  # it ended without client 1
+                killer.join()
+                place.start_client(2)
+        assert first.poll() is None
+    assert not left_over(home)
+    lines = journal(tmp_path / "out")
+    assert [line["t"] for line in lines] == list(range(7))
+    arrived = {line["t"]: line["arrived"]["ids"] for line in lines if "arrived" in line}
+    left = [line["left"]["ids"] for line in lines if "left" in line]
+    assert arrived[0] == "0-1"
+    assert "2" in arrived.values()
+    assert "1" in left
+    assert sum(line.get("lost", 0) for line in lines) >= 1
+    assert any("start_weights" in line for line in lines)
+    assert {client for line in lines for client in line["clients"]} == {0, 1, 2}
+
+
+def _kill_in_a_moment(home, client):
+    """SIGKILL for a SuperNode and its children, once it has been given the work of another round."""
+
+    def letters():
+        return (home / "client-1.log").read_text(errors="replace").count("Receiving: train")
+
+    before, until = letters(), time.monotonic() + 60
+    while letters() <= before and time.monotonic() < until:
+        time.sleep(0.05)
+    os.killpg(client.pid, signal.SIGKILL)
