@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from flwr.app import ArrayRecord, Message
+from flwr.app import ArrayRecord, Message, RecordDict
 from village import SHARE, Village
 
 from fedtide import config, run
@@ -275,6 +275,36 @@ def test_numbers_of_clients(tmp_path):
     assert sorted(roster.cards) == [0, 2]
     assert roster.gather(3).tolist() == [0, 1, 2]
     assert roster.cards[1].node == 5
+
+
+def test_two_nodes_with_one_number(tmp_path):
+    """The one that introduces itself last has it, once and for all."""
+    written(tmp_path)
+    village = Village(tmp_path, {1: {"partition-id": 0}})
+    roster = Roster(village, Terms(wait=0.2), 3)
+    roster.gather(1)
+    village.contexts[2] = village.contexts[1]
+    for _ in range(4):
+        roster.look()
+    assert {client: card.node for client, card in roster.cards.items()} == {0: 2}
+
+
+def test_introductions_and_tests_that_make_no_sense(tmp_path):
+    """Whoever answers with something else is left out; the server goes on."""
+    study = written(tmp_path, rounds=1, flower='deadline = 3, tests = "clients"')
+    village = Village(tmp_path, NODES)
+    spoiled = {70: "query", CLIENT_1: "evaluate"}
+    answer = village._answer
+
+    def spoil(message):
+        reply, about = answer(message), message.metadata
+        is_spoiled = spoiled.get(about.dst_node_id) == about.message_type
+        return Message(RecordDict(), reply_to=message) if is_spoiled else reply
+
+    village._answer = spoil
+    (line,) = run(experiment(study, village)).rounds
+    assert line["clients"] == [0, 1]
+    assert 0 < line["accuracy"] < 1
 
 
 def test_nobody_comes(tmp_path):

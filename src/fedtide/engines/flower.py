@@ -113,11 +113,13 @@ class Flower(Engine):
         letters = {
             client: packed({"model": model}, **self._run, client=client) for client in roster.cards
         }
-        answers = roster.ask(MessageType.EVALUATE, letters).values()
-        found = [answer.metric_records["tested"] for answer in answers]
-        right, loss, seen = (
-            sum(float(str(one[name])) for one in found) for name in ("right", "loss", "examples")
-        )
+        sums = [np.zeros(3)]
+        for client, answer in roster.ask(MessageType.EVALUATE, letters).items():
+            try:
+                sums.append(_tested(answer))
+            except (KeyError, ValueError) as error:
+                roster.refuse(client, f"its test cannot be used: {error!r}")
+        right, loss, seen = np.sum(sums, axis=0).tolist()
         return (right / seen, loss / seen) if seen else (math.nan, math.nan)
 
     @property
@@ -154,6 +156,15 @@ def _checked(reply: Any) -> Reply:
     if not all(bool(torch.isfinite(leaf).all()) for leaf in leaves(reply)):
         raise EngineError("An update must be made of finite numbers. Got others.")
     return reply
+
+
+def _tested(answer: RecordDict) -> NDArray[np.float64]:
+    """Right answers, loss and examples of a client's test, summed over its examples."""
+    found = answer.metric_records["tested"]
+    sums = np.array([float(str(found[name])) for name in ("right", "loss", "examples")])
+    if not (np.isfinite(sums).all() and 0 <= sums[0] <= sums[2]):
+        raise ValueError(f"got {sums.tolist()}")
+    return sums
 
 
 def _shape(reply: Reply) -> str:

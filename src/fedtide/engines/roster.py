@@ -139,11 +139,13 @@ class Roster:
     def _read_introductions(self) -> None:
         for message in self._pull(self._greeted):
             greeting = self._greeted.pop(message.metadata.reply_to_message_id)
-            if message.has_error():
-                log.warning("a client could not introduce itself: %s", message.error.reason)
-                self._avoided[greeting.whom] = monotonic() + self.terms.deadline
-            else:
+            try:
+                if message.has_error():
+                    raise ValueError(message.error.reason)
                 self._introduce(greeting.whom, message.content.config_records["config"])
+            except (KeyError, ValueError) as error:
+                log.warning("a client could not introduce itself: %s", error)
+                self._avoided[greeting.whom] = monotonic() + self.terms.deadline
 
     def _introduce(self, node: int, config: ConfigRecord) -> None:
         client = int(str(config["client"]))
@@ -156,9 +158,12 @@ class Roster:
             log.warning("client %d: only %d clients are expected, refused", client, self.clients)
             return
         shape = tuple(int(part) for part in str(config["shape"]).split())
+        card, examples = Card(node, shape, str(config["dtype"])), int(str(config["examples"]))
         # Whoever introduces itself last has the number: a client that was restarted is a new node.
-        self.cards[client] = Card(node, shape, str(config["dtype"]))
-        self.examples[client] = int(str(config["examples"]))
+        if client in self.cards:
+            self._avoided[self.cards[client].node] = float("inf")
+            log.warning("client %d: a new node has its number, the old one is left alone", client)
+        self.cards[client], self.examples[client] = card, max(0, examples)
 
     def _message(self, letter: RecordDict, node: int, kind: str) -> Message:
         return Message(
