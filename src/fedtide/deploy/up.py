@@ -162,12 +162,60 @@ class Deployment:
 
 def stop(processes: Sequence[Process]) -> None:
     """End these processes and all that they started."""
+    groups: set[int] = set()
     for sign, seconds in ((signal.SIGTERM, GRACE), (signal.SIGKILL, 3 * GRACE)):
-        for process in processes:
-            _signal(process, sign)
+        groups |= _groups(processes)
+        for group in groups:
+            _signal(group, sign)
         until = time.monotonic() + seconds
-        while any(_lives(process) for process in processes) and time.monotonic() < until:
+        while _living(processes, groups) and time.monotonic() < until:
             time.sleep(0.05)
+
+
+def _groups(processes: Sequence[Process]) -> set[int]:
+    """The process groups of these and of all their descendants: SuperLink puts some in their own."""
+    family = _family()
+    found = {process.pid for process in processes}
+    grown = True
+    while grown:
+        more = {pid for pid, (parent, _) in family.items() if parent in found} - found
+        found, grown = found | more, bool(more)
+    groups = {family[pid][1] for pid in found if pid in family} | {p.pid for p in processes}
+    return groups - {os.getpgrp()}
+
+
+def _family() -> dict[int, tuple[int, int]]:
+    """Parent and group of every process on this machine."""
+    stats = [_read(path) for path in Path("/proc").glob("[0-9]*/stat")]
+    rows = [(stat.split()[0], *stat.rpartition(")")[2].split()[1:3]) for stat in stats if stat]
+    if not rows:  # not Linux
+        listed = subprocess.run(
+            ["ps", "-A", "-o", "pid=,ppid=,pgid="], capture_output=True, text=True, check=True
+        )
+        rows = [(row[0], row[1], row[2]) for row in map(str.split, listed.stdout.splitlines())]
+    return {int(pid): (int(parent), int(group)) for pid, parent, group in rows}
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:  # it has just ended
+        return ""
+
+
+def _signal(group: int, sign: int) -> bool:
+    try:
+        os.killpg(group, sign)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _living(processes: Sequence[Process], groups: set[int]) -> bool:
+    """Is anybody left of these groups?"""
+    for process in processes:
+        process.poll()  # or the dead would count
+    return any(_signal(group, 0) for group in groups)
 
 
 @contextmanager
@@ -192,20 +240,6 @@ def free_port() -> int:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])
-
-
-def _signal(process: Process, sign: int) -> bool:
-    try:
-        os.killpg(process.pid, sign)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def _lives(process: Process) -> bool:
-    """Is anybody left of its group?"""
-    process.poll()  # or the dead would count
-    return _signal(process, 0)
 
 
 def _listens(host: str, port: int) -> bool:
