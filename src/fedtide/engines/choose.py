@@ -22,6 +22,7 @@ from fedtide.data.batches import ClientData
 from fedtide.engines.base import BufferPolicy, Engine, InProcess, Traits
 from fedtide.engines.client import Lesson, Row, begin, by_transform, local_step
 from fedtide.engines.loop import Loop
+from fedtide.engines.memory import OnDisk
 from fedtide.engines.rules import Sgd
 from fedtide.engines.terms import Terms
 from fedtide.engines.vectorised import Vectorised
@@ -37,6 +38,7 @@ class EngineChoice:
     workers: int = 0  # threads across clients; 0: one per core
     chunk: int = 0  # clients stacked at once; 0: by memory
     device: str = "auto"  # auto, cpu, cuda, mps
+    memory: Literal["ram", "disk"] = "ram"  # where rows of clients that took part are kept
     flower: Terms = field(default_factory=Terms)  # for `fedtide deploy`
     of: Literal["auto", "loop", "vectorised"] = "auto"  # ray: the engine inside every actor
     actors: int = 2  # ray: processes that share the clients; each has `workers` threads, or one
@@ -53,6 +55,8 @@ class EngineChoice:
             here = self.device in ("auto", "cpu")
             do = "Give the actors GPUs with engine.gpus."
             require(here, "engine.device", "'auto' or 'cpu' with kind = 'ray'", self.device, do)
+            ram = self.memory == "ram"
+            require(ram, "engine.memory", "'ram' with kind = 'ray'", self.memory)
         if self.uploads == "sums":
             adds = self.kind == "ray" and self.lost == "redo"
             must = "'stacked' unless kind = 'ray' and lost = 'redo'"
@@ -92,7 +96,11 @@ class EngineChoice:
         if self.kind == "ray":
             return self._spread(ENGINES[kind], task, data, traits, buffers, why)
         workers = self.workers or cpu_count()
-        return ENGINES[kind](task, data, traits, buffers, workers, self.chunk, f"{kind}: {why}")
+        why = f"{kind}: {why}"
+        engine = ENGINES[kind](task, data, traits, buffers, workers, self.chunk, why)
+        if self.memory == "disk":
+            engine.memory = OnDisk()
+        return engine
 
     def _spread(
         self,

@@ -1,6 +1,9 @@
 """What clients remember between rounds: rows only for clients that took part."""
 
-from typing import Any, Self
+import weakref
+from mmap import mmap
+from tempfile import TemporaryFile
+from typing import IO, Any, Self
 
 import numpy as np
 import torch
@@ -8,6 +11,8 @@ from torch import Tensor
 
 from fedtide.core.trees import leaves, rows, tree_map
 from fedtide.core.types import Ids, Nothing
+
+MADV_DONTNEED = 4  # of madvise(2); not a name that every system's mmap module has
 
 
 class Memory:
@@ -47,9 +52,7 @@ class Memory:
         self._changed.update(ids.tolist())
         self._reserve(len(self._slots), stacked)
         index = torch.tensor([self._slots[client] for client in ids.tolist()])
-        tree_map(
-            lambda table, new: table.index_copy_(0, index.to(new.device), new), self._table, stacked
-        )
+        tree_map(lambda table, new: _copied(table, index, new), self._table, stacked)
 
     def kept(self, ids: Ids | None = None) -> tuple[Ids, Any]:
         """The rows of these clients, or of all, as far as there are any."""
@@ -95,7 +98,64 @@ class Memory:
             )
 
 
+class OnDisk(Memory):
+    """The same table in files: only the rows of the present cohort are in memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._maps: list[mmap] = []
+        self._files: list[IO[bytes]] = []
+        weakref.finalize(self, _close, self._files)
+
+    def take(self, ids: Ids, fresh: Any) -> Any:
+        taken = super().take(ids, fresh)
+        self._release()
+        return taken
+
+    def put(self, ids: Ids, stacked: Any) -> None:
+        super().put(ids, stacked)
+        self._release()
+
+    def clear(self) -> None:
+        super().clear()
+        self._maps = []
+        _close(self._files)
+
+    def _reserve(self, count: int, like: Any) -> None:
+        if self._table is None:
+            self._files += (TemporaryFile() for _ in leaves(like))  # noqa: SIM115
+        elif count <= len(next(leaves(self._table))):
+            return
+        capacity, files, self._maps = count + count // 2, iter(self._files), []
+        self._table = tree_map(lambda leaf: self._mapped(next(files), capacity, leaf), like)
+
+    def _mapped(self, file: IO[bytes], capacity: int, like: Tensor) -> Tensor:
+        """A file as a tensor; it keeps what it holds, and parts that were never written take no space."""
+        file.truncate(capacity * max(like[:1].nbytes, 1))
+        self._maps.append(mmap(file.fileno(), 0))
+        flat = torch.frombuffer(self._maps[-1], dtype=like.dtype)
+        return flat[: capacity * like[:1].numel()].view(capacity, *like.shape[1:])
+
+    def _release(self) -> None:
+        """Let the system write rows to disk and take their memory back."""
+        for each in self._maps:
+            if hasattr(each, "madvise"):  # not so on Windows
+                each.madvise(MADV_DONTNEED)
+
+
+def _close(files: list[IO[bytes]]) -> None:
+    """Close files, which makes temporary ones disappear."""
+    while files:
+        files.pop().close()
+
+
+def _copied(table: Tensor, index: Tensor, new: Tensor) -> Tensor:
+    """The table with new rows, wherever they come from."""
+    return table.index_copy_(0, index.to(table.device), new.to(table.device))
+
+
 def _filled(taken: Tensor, fresh: Tensor, unseen: Tensor) -> Tensor:
-    """Rows of the table, with the fresh row where there is none yet."""
+    """Rows of the table, where they are needed, with the fresh row where there is none yet."""
+    taken = taken.to(fresh.device)
     taken[unseen.to(taken.device)] = fresh.to(taken.dtype)
     return taken
