@@ -1,13 +1,14 @@
 """What a person sees while a study runs, drawn by rich into a text."""
 
 from io import StringIO
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
 from fedtide.config import load
 from fedtide.study import Progress
-from fedtide.terminal import Live
+from fedtide.terminal import Live, results
 
 STUDY = """
 [population]
@@ -92,3 +93,22 @@ def test_draws_on_a_terminal_and_cleans_up(study):
         live._screen.refresh()
     assert "60.0%" in file.getvalue()
     assert file.getvalue().endswith("\x1b[1A\x1b[2K")  # the last line is erased again
+
+
+def test_the_table_leaves_room_for_the_settings():
+    def metric(mean):
+        return {"mean": mean, "std": 0.0, "values": [mean, mean]}
+
+    def metrics():
+        one = {"transition_accuracy": {"mean": [], "std": [], "values": [[], []]}}
+        names = "accuracy best_accuracy snapshot_share bytes_up latency joules wall_seconds"
+        return one | {name: metric(0.0123) for name in names.split()}
+
+    cells = [{"settings": {"case": "a long name of a setting"}, "metrics": metrics()}] * 2
+    console = Console(file=StringIO(), width=80)
+    console.print(results(SimpleNamespace(name="tides", seeds=(1, 2)), {"cells": cells}))
+    text = console.file.getvalue()
+    assert "a long name" in text
+    assert "0.0123" in text  # joules, not 0.0
+    assert "…" not in text
+    assert "MB up" not in text

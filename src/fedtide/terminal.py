@@ -24,6 +24,8 @@ Metrics = dict[str, Any]
 # In two lines, so that the settings have room in a narrow window.
 AFTER, RECOVERY = "after\nchanges %", "rounds to\nrecover"
 LATENCY = "network\nseconds"
+MOST = 5  # columns of numbers
+SPARE = ("MB up", "best %", "seconds", "snapshots %")  # left out first
 
 
 class Standing(NamedTuple):
@@ -116,7 +118,7 @@ def results(study: Study, summary: dict[str, Any]) -> Table:
     table = Table(title=title, title_justify="left")
     names = list(dict.fromkeys(key for cell in cells for key in cell["settings"]))
     for name in names or ["setting"]:
-        table.add_column(name, overflow="fold")
+        table.add_column(name, overflow="fold", min_width=8)
     columns = dict(COLUMNS)
     if not any(cell["metrics"]["transition_accuracy"]["mean"] for cell in cells):
         del columns[AFTER], columns[RECOVERY]
@@ -126,6 +128,8 @@ def results(study: Study, summary: dict[str, Any]) -> Table:
         del columns["snapshots %"]
     if not any(cell["metrics"]["latency"]["mean"] for cell in cells):
         del columns[LATENCY], columns["joules"]  # nothing costs anything
+    while len(columns) > MOST:  # the report has them all; the settings must have room
+        del columns[next(column for column in SPARE if column in columns)]
     for column in columns:
         table.add_column(column, justify="right", no_wrap=True)
     scores = [_score(cell["metrics"]) for cell in cells]
@@ -146,6 +150,11 @@ def _score(metrics: Metrics) -> float:
 def _percent(metric: Metrics) -> str:
     mean, std = 100 * metric["mean"], 100 * metric["std"]
     return f"{mean:.2f} ± {std:.2f}" if len(metric["values"]) > 1 else f"{mean:.2f}"
+
+
+def _short(number: float) -> str:
+    """A cost of any size: 12,345 or 0.0123."""
+    return f"{number:,.0f}" if number >= 1000 else f"{number:.3g}"
 
 
 def _after_changes(metrics: Metrics) -> str:
@@ -172,8 +181,8 @@ COLUMNS: dict[str, Callable[[Metrics], str]] = {
     RECOVERY: _recovery,
     "snapshots %": _snapshots,
     "MB up": lambda metrics: f"{metrics['bytes_up']['mean'] / 1e6:.1f}",
-    LATENCY: lambda metrics: f"{metrics['latency']['mean']:,.1f}",
-    "joules": lambda metrics: f"{metrics['joules']['mean']:,.1f}",
+    LATENCY: lambda metrics: _short(metrics["latency"]["mean"]),
+    "joules": lambda metrics: _short(metrics["joules"]["mean"]),
     "seconds": lambda metrics: f"{metrics['wall_seconds']['mean']:.1f}",
 }
 

@@ -80,6 +80,19 @@ def test_numbers_equal_those_by_hand(two):
     assert "<strong>65.0 ± 7.1</strong>" in html(two)
 
 
+def test_small_costs_keep_their_figures():
+    from fedtide.record.report.numbers import Spread
+    from fedtide.record.report.tables import _amount, _seconds
+
+    assert _amount(Spread(0.01234, 0.0005, 2)) == "0.0123 ± 0.0005"
+    assert _amount(Spread(12345.6, 7.0, 1)) == "12,345.6"
+    assert [_seconds(Spread(mean, 0, 1)) for mean in (0.0, 0.0456, 3.21)] == [
+        "0.0",
+        "0.0456",
+        "3.2",
+    ]
+
+
 def test_the_best_is_bold_and_equal_costs_are_not(two):
     table = result_table(results(two))
     assert table.columns[0].startswith("after a change of clients")
@@ -117,7 +130,17 @@ def test_headline_names_the_slowest_of_many(tmp_path):
 
     cells = [({"start": f"s{n}"}, {1: back_in(n)}) for n in (1, 2, 3, 5, 8)]
     assert headline(results(folder(tmp_path, cells, seeds=[1])))[0] == (
-        "After a change of clients, s1 recovers in 1 round, s2 in 2, s3 in 3, the slowest of 5, s8 in 8."
+        "After a change of clients, s1 recovers in 1 round, the next, s2, in 2, the slowest, s8, in 8."
+    )
+
+
+def test_headline_counts_those_that_recover_alike(tmp_path):
+    lines = run([0.5] * 6, per_session=3)
+    cells = [({"mu": n}, {1: lines}) for n in range(5)]
+    slow = run([0.5] * 3 + [0.1, 0.1, 0.5], per_session=3)
+    made = folder(tmp_path, [*cells, ({"mu": 9}, {1: slow})], seeds=[1])
+    assert headline(results(made))[0] == (
+        "After a change of clients, 5 of 6 settings recover in 1 round, mu = 9 in 3."
     )
 
 

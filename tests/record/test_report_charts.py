@@ -210,7 +210,7 @@ def test_csv_has_the_numbers_of_the_journal(tmp_path):
     head, first, *rest = rounds_csv(results(made)).splitlines()
     assert len(rest) == 2
     assert head.startswith("case,seed,t,session,round_in_session,population,cohort,accuracy")
-    assert head.endswith("snapshot,seconds.train,seconds.evaluate")
+    assert head.endswith("seconds.train,seconds.evaluate,snapshot")
     assert first.startswith('"a, ""b""",1,0,0,0,4,3,0.3333333333333333,')
     assert len(rounds_csv(results(made), stride=2).splitlines()) == 3
     (found,) = csv.DictReader(results_csv(results(made)).splitlines())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
@@ -12,6 +12,7 @@ from fedtide.record.journal import Line
 from fedtide.record.report.numbers import Results, Row
 
 Cells = Sequence[Any]
+NUMBERS = (int, float)
 
 
 def results_csv(results: Results) -> str:
@@ -26,17 +27,20 @@ def results_csv(results: Results) -> str:
 
 def rounds_csv(results: Results, stride: int = 1) -> str:
     """One line per round of every run, as in the journals: numbers only, every `stride`-th round."""
-    names = list(dict.fromkeys(name for line in _lines(results) for name in scalars(line)))
+    kinds = {tuple(line): line for line in _lines(results)}  # one line of each kind knows the names
+    names = list(dict.fromkeys(name for line in kinds.values() for name in scalars(line)))
     head = [*results.keys, "seed", *names]
     return written(chain([head], _rounds(results, names, stride)))
 
 
 def scalars(line: Line) -> dict[str, Any]:
     """The numbers of a journal's line; those of a table such as `seconds` as `seconds.train`."""
-    found = {name: value for name, value in line.items() if _is_number(value)}
+    found = {}
     for name, value in line.items():
-        if isinstance(value, Mapping):
-            found |= {f"{name}.{key}": v for key, v in value.items() if _is_number(v)}
+        if value is None or isinstance(value, NUMBERS):
+            found[name] = value
+        elif isinstance(value, dict):
+            found |= {f"{name}.{key}": v for key, v in value.items() if isinstance(v, NUMBERS)}
     return found
 
 
@@ -67,7 +71,3 @@ def _numbers(row: Row, names: Sequence[str]) -> Iterator[float | None]:
     for name in names:
         spread = row.numbers.get(name)
         yield from (spread.mean, spread.std) if spread else (None, None)
-
-
-def _is_number(value: Any) -> bool:
-    return value is None or isinstance(value, int | float)

@@ -28,7 +28,7 @@ from fedtide.record.report.tables import comparisons, result_table, transition_t
 
 __all__ = ["write_report"]
 
-CSV_ROUNDS = 20_000  # lines of rounds.csv inside the page; more of them are thinned
+CSV_ROUNDS = 8_000  # lines of rounds.csv inside the page; more of them are thinned
 
 
 def write_report(folder: StudyFolder) -> Path:

@@ -43,7 +43,8 @@ def _recovery(rows: Sequence[Row]) -> list[Chart]:
         if len(row.recoveries) > 1
     ]
     drawn = layout("session", "rounds to recover")
-    drawn["xaxis"] |= {"tickformat": "d"}
+    few = max((len(trace["x"]) for trace in traces), default=0) <= WRITTEN
+    drawn["xaxis"] |= {"tickformat": "d"} | ({"dtick": 1} if few else {})
     drawn["yaxis"] |= {"rangemode": "tozero"}
     notes = [recovery_words(rows), *_mean(rows)]
     chart = Chart("recovery", "Rounds to recover", notes, {"data": traces, "layout": drawn})

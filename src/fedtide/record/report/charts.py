@@ -211,7 +211,10 @@ def _chart(rows: Sequence[Row], quantity: Quantity) -> Chart:
     sessions = common_spans(rows)
     cut = any(len(c.rounds) > limit for c in whole.values())
     notes = [*_notes(rows, curves, cut), *_session_notes(sessions)]
-    figure = {"data": traces, "layout": _layout(quantity, many) | _bands(sessions or [])}
+    drawn = _layout(quantity, many) | _bands(sessions or [])
+    if max((c.rounds[-1] for c in curves.values()), default=0) <= NUMBERED:
+        drawn["xaxis"]["dtick"] = 1  # no round one and a half
+    figure = {"data": traces, "layout": drawn}
     return Chart(quantity.key, quantity.title, notes, figure)
 
 

@@ -51,20 +51,27 @@ def _recovery(results: Results, rows: Sequence[Row]) -> list[str]:
     if len(rows) < 2 or not all(metric in row.numbers for row in rows):
         return []
     ranked = sorted(rows, key=lambda row: row.numbers[metric].mean)
-    times = [f"{round(row.numbers[metric].mean, 1):g}" for row in ranked]
-    if len(set(times)) == 1:
-        return [f"After a change of clients, every setting recovers in {_rounds(times[0])}."]
-    first = f"{results.short(ranked[0])} recovers in {_rounds(times[0])}"
-    others = list(zip(ranked, times, strict=True))[1:]
-    named = [*others[: NAMED - 1], *others[NAMED - 1 :][-1:]]  # the slowest is always named
-    rest = [f"{results.short(row)} in {time}" for row, time in named]
-    if len(others) > len(named):
-        rest[-1] = f"the slowest of {len(rows)}, {rest[-1]}"
-    return [f"After a change of clients, {', '.join([first, *rest])}."]
+    times = {row.number: f"{round(row.numbers[metric].mean, 1):g}" for row in ranked}
+    first = times[ranked[0].number]
+    best = [row for row in ranked if times[row.number] == first]
+    others = ranked[len(best) :]
+    rounds = "round" if first == "1" else "rounds"
+    verb = "recovers" if len(best) == 1 else "recover"
+    clauses = [f"{_named(results, best, len(rows))} {verb} in {first} {rounds}"]
+    if len(others) <= NAMED:
+        clauses += [f"{results.short(row)} in {times[row.number]}" for row in others]
+    else:
+        for word, row in (("the next", others[0]), ("the slowest", others[-1])):
+            clauses.append(f"{word}, {results.short(row)}, in {times[row.number]}")
+    return [f"After a change of clients, {', '.join(clauses)}."]
 
 
-def _rounds(number: str) -> str:
-    return f"{number} round" if number == "1" else f"{number} rounds"
+def _named(results: Results, rows: Sequence[Row], total: int) -> str:
+    """Settings by name, or by number if they are many."""
+    if len(rows) > NAMED:
+        return f"all {total} settings" if len(rows) == total else f"{len(rows)} of {total} settings"
+    names = [results.short(row) for row in rows]
+    return names[0] if len(names) == 1 else _listed(names)
 
 
 def sentence(results: Results, rows: Sequence[Row], said: Said) -> str:
@@ -93,16 +100,10 @@ def is_level(best: Spread, other: Spread) -> bool:
 def _levelled(results: Results, rows: Sequence[Row], total: int, said: Said) -> str:
     values = [_percent(row.numbers[said.metric]) for row in rows]
     why = ", closer than their spread over seeds" if len(results.seeds) > 1 else ""
-    if len(rows) <= NAMED:
-        names = _listed([results.short(row) for row in rows])
-        text = f"{names} are level{said.when}: {_listed(values)}{why}."
-    else:
-        every = f"all {total}" if len(rows) == total else f"{len(rows)} of {total}"
-        text = (
-            f"{every} settings are level{said.when}: {values[-1]} to {values[0]}{why}; "
-            f"the best is {results.short(rows[0])}."
-        )
-    return _capital(said.where + text)
+    names = _named(results, rows, total)
+    shown = _listed(values) if len(rows) <= NAMED else f"{values[-1]} to {values[0]}"
+    best = "" if len(rows) <= NAMED else f"; the best is {results.short(rows[0])}"
+    return _capital(f"{said.where}{names} are level{said.when}: {shown}{why}{best}.")
 
 
 def _percent(value: Spread) -> str:

@@ -217,9 +217,11 @@ def _labels(rows: Sequence[Row]) -> list[Chart]:
             return None
         counts, ids = np.array(held["labels"], dtype=float), census.named(held["ids"])
         hover = "client %{y}, label %{x}: %{z} examples"
-        return heat(counts, range(counts.shape[1]), [str(n) for n in ids.tolist()], hover)
+        names = [str(label) for label in range(counts.shape[1])]
+        return heat(counts, names, [str(n) for n in ids.tolist()], hover)
 
     drawn = heat_layout("label (number)", "client (number)", "examples")
-    drawn["yaxis"] |= {"type": "category"}
+    for axis in ("xaxis", "yaxis"):
+        drawn[axis] |= {"type": "category"}
     chart = Chart("labels", "What clients hold", _first_seed(rows), {"layout": drawn})
     return varied(chart, rows, draw)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -73,12 +74,18 @@ def _megabytes(value: Spread) -> str:
 
 def _amount(value: Spread) -> str:
     """A count or a cost, with its spread if there are several seeds."""
-    spread = f" ± {value.std:,.1f}" if value.seeds > 1 else ""
-    return f"{value.mean:,.1f}{spread}"
+    spread = f" ± {_figures(value.std, value.mean)}" if value.seeds > 1 else ""
+    return f"{_figures(value.mean, value.mean)}{spread}"
+
+
+def _figures(number: float, scale: float) -> str:
+    """One decimal; for things smaller than one as many as three figures of them need."""
+    size = math.floor(math.log10(scale)) if 0 < scale < 1 else 1  # of the first figure
+    return f"{number:,.{2 - size}f}"
 
 
 def _seconds(value: Spread) -> str:
-    return f"{value.mean:,.1f}"
+    return _figures(value.mean, value.mean)
 
 
 COLUMNS = (
@@ -103,8 +110,10 @@ def result_columns(results: Results) -> list[Column]:
     rows = results.rows
     changes = any("transition_accuracy" in row.numbers for row in rows)
     hidden = {"best_accuracy"} if changes else set()  # of other clients in other sessions
-    if len(rows) == 1:
-        hidden |= {"rounds_to_target", "seconds_to_target", "joules_to_target"}
+    to_target = {"rounds_to_target", "seconds_to_target", "joules_to_target"}
+    hidden |= to_target if len(rows) == 1 else set()
+    if results.target and len(rows) > 1:
+        hidden |= {"latency", "joules"}  # of the whole run, which says less
     target = f"{100 * results.target:.0f} %" if results.target else ""
     return [
         column._replace(title=column.title.format(target=target))
