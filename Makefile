@@ -31,13 +31,11 @@ format: $(READY)  ## mend what ruff can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-<<<<<<< ours
 docs: $(READY)   ## the documentation as a site, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
-=======
+
 bench: $(READY)  ## speed and memory beside other frameworks; about ten minutes once .bench/ is set up
 	$(BIN)/python benchmarks/bench.py
->>>>>>> theirs
 
 clean:           ## remove the environment and all results
 	rm -rf $(VENV) runs site .bench
