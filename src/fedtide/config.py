@@ -105,6 +105,7 @@ ROOMS: dict[str, type] = {
 USUAL: dict[type, str] = {Source: "dataset"}  # the kind of a section that does not say
 SECTIONS = (Arriving, Train, EngineChoice, Terms, Evaluation, Fleet, Faults, Privacy, Checkpointing)
 LARGEST = 10**8  # of whole numbers: clients, rounds, steps
+FARTHEST = 1e38  # of others: models are made of 32-bit floats
 STUDY_KEYS = ("question", "transition_rounds", "compare", "case", "published", "track")
 WORDS: dict[type, str] = {
     bool: "true or false",
@@ -229,15 +230,19 @@ def _plain(hint: type, raw: Any, where: str) -> Any:
         raise ConfigError(
             f"{where} must be {WORDS[hint]}. Got {raw!r}. Change it in the study file."
         )
-    if hint is float and not math.isfinite(raw):
+    if isinstance(raw, float) and not math.isfinite(raw):
         raise ConfigError(
             f"{where} must be a finite number. Got {raw!r}. Change it in the study file."
+        )
+    if hint is float and abs(raw) > FARTHEST:
+        raise ConfigError(
+            f"{where} must be a number up to {FARTHEST:g}. Got {str(raw)[:40]}. Change it in the study file."
         )
     if hint is str and "\0" in raw:
         raise ConfigError(f"{where} must be a text without null characters. Got {raw!r}.")
     if hint is int and abs(raw) > LARGEST and not where.endswith("seed"):
         raise ConfigError(
-            f"{where} must be a whole number of at most {LARGEST:,}. Got {raw:,}. "
+            f"{where} must be a whole number of at most {LARGEST:,}. Got {str(raw)[:40]}. "
             "Change it in the study file."
         )
     return float(raw) if hint is float else raw
