@@ -22,6 +22,7 @@ from fedtide.core.errors import require
 from fedtide.core.rng import stream, uniforms
 from fedtide.core.types import Dataset, Examples
 from fedtide.data.datasets import place
+from fedtide.data.files import damaged, npz
 from fedtide.data.holdings import Fifo, Holdings, Pace, Pooled, Static
 from fedtide.data.source import Groups, Source
 from fedtide.data.stores import Arriving
@@ -195,9 +196,12 @@ def catalogue(which: str) -> Catalogue:
     """One picture per label of CIFAR-100, or 100 made-up ones, the same for every seed."""
     folder = place("cifar100_one_per_class") if which == "auto" else None
     if folder is not None:
-        with np.load(folder / "images.npz") as file:
-            order = np.argsort(file["y"], kind="stable")
-            return Catalogue.of(file["x"][order].transpose(0, 3, 1, 2) / 255.0)
+        pixels, labels = npz(folder / "images.npz", "x", "y")
+        if pixels.shape != (FILES, 32, 32, 3) or labels.shape != (FILES,):
+            what = f"x must be {FILES} images of 32 x 32 x 3, y their labels"
+            raise damaged(folder / "images.npz", f"{what}. Got {pixels.shape} and {labels.shape}")
+        order = np.argsort(labels, kind="stable")
+        return Catalogue.of(pixels[order].transpose(0, 3, 1, 2) / 255.0)
     coarse = stream(0, "video catalogue").random((FILES, 3, 4, 4))
     return Catalogue.of(coarse.repeat(8, axis=2).repeat(8, axis=3))
 
