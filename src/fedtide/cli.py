@@ -73,16 +73,19 @@ def run(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with a study that broke off.")
     ] = False,
+    over_ray: Annotated[
+        bool, typer.Option("--ray", help="Spread the runs over Ray: RAY_ADDRESS, or here.")
+    ] = False,
 ) -> None:
     """Run a study: every setting with every seed, then a table and a report."""
     plan = config.load(study, changes, seeds)
     if as_json:
-        _run(plan, out, jobs, JsonLines(plan).watch, resume)
+        _run(plan, out, jobs, JsonLines(plan).watch, resume, over_ray)
         return
     if resume and StudyFolder(out / plan.name).is_finished:
         console.print(f"{plan.name} is finished: nothing is left to do.", highlight=False)
     with Live(plan, console, quiet) as live:
-        folder, summary = _run(plan, out, jobs, live.watch, resume)
+        folder, summary = _run(plan, out, jobs, live.watch, resume, over_ray)
     console.print(results(plan, summary))
     console.print(f"Report: {folder.path / 'report.html'}")
     console.print(f"Numbers: {folder.path / 'summary.json'}")
@@ -240,11 +243,11 @@ def main() -> None:
         sys.exit(1 if isinstance(error, TrainingError) else 2)
 
 
-def _run(plan: Study, out: Path, jobs: int, watch: Watch, resume: bool) -> Outcome:
+def _run(plan: Study, out: Path, jobs: int, watch: Watch, resume: bool, over_ray: bool) -> Outcome:
     """Run a study and listen for signals meanwhile."""
     with Signals() as signals:
         try:
-            return run_study(plan, out, jobs, watch, resume, signals.stop)
+            return run_study(plan, out, jobs, watch, resume, signals.stop, over_ray)
         except Stopped:
             raise Stopped(signals.number or SIGTERM) from None
 

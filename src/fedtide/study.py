@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from fedtide.core.errors import ConfigError, memory_explained, require
-from fedtide.engines.choose import cpu_count, shared
+from fedtide.engines.choose import cpu_count, ray_needed, shared
 from fedtide.engines.house import House
 from fedtide.experiment import Experiment, run
 from fedtide.processes import Stop, in_processes
@@ -127,12 +128,17 @@ def run_study(
     watch: Watch = lambda news: None,
     resume: bool = False,
     stop: Stop = lambda: False,
+    over_ray: bool = False,
 ) -> Outcome:
     """Run every cell with every seed; results are the same for any number of `jobs` (0: one per core).
+
+    `over_ray` spreads the runs over a Ray cluster instead of over this machine's processes.
 
     With `resume` a study that broke off goes on where it was, and a finished one is left as it is. Once
     `stop` is true every run ends after its round, keeps everything and raises `Stopped`.
     """
+    if over_ray:
+        check_over_ray(study)
     folder = StudyFolder(Path(out) / study.name)
     settings = described(study)
     goes_on = resume and folder.exists
@@ -145,11 +151,11 @@ def run_study(
         files = {"study.toml": study.source, "study.json": about(study), "settings.json": settings}
         folder = StudyFolder.create(Path(out), study.name, files)
     with folder.locked():
-        return Outcome(folder, _finish(study, folder, jobs, watch, stop))
+        return Outcome(folder, _finish(study, folder, jobs, watch, stop, over_ray))
 
 
 def _finish(
-    study: Study, folder: StudyFolder, jobs: int, watch: Watch, stop: Stop
+    study: Study, folder: StudyFolder, jobs: int, watch: Watch, stop: Stop, over_ray: bool
 ) -> dict[str, Any]:
     """Run what has not ended yet, and sum up."""
     runs, cores = study.runs, cpu_count()
@@ -159,13 +165,16 @@ def _finish(
     jobs = min(jobs or cores, len(runs))
     workers = max(1, cores // jobs)
     tasks = [(_with_workers(run_, workers), folder.path, study.transition_rounds) for run_ in runs]
-    with tracking(study, folder) as tracked, shared(engines if jobs == 1 else ()):
+    alone = jobs == 1 and not over_ray
+    with tracking(study, folder) as tracked, shared(engines if alone else ()):
 
         def tell(news: Progress) -> None:
             tracked.write((news.cell, news.seed), news.line)
             watch(news)
 
-        if jobs == 1:
+        if over_ray:
+            results = _over_ray(study, folder, tell, stop)
+        elif jobs == 1:
             results = [run_one(*task, tell, stop) for task in tasks]
         else:
             results = in_processes(run_one, tasks, jobs, tell, stop)
@@ -185,6 +194,32 @@ def _finish(
     write_json(folder.path / "summary.json", summary)
     write_report(folder)
     return summary
+
+
+def check_over_ray(study: Study) -> None:
+    """Refuse what cannot be spread over Ray."""
+    with ray_needed("--ray"):
+        import_module("ray")
+    spread = all(cell.experiment.engine.kind != "ray" for cell in study.cells)
+    do = "Spread either the runs over the cluster or the clients of each."
+    require(spread, "engine.kind", "another one than 'ray' with --ray", "ray", do)
+
+
+def _over_ray(
+    study: Study, folder: StudyFolder, watch: Watch, stop: Stop
+) -> list[dict[str, Metric]]:
+    """Every run in a process of a Ray cluster, with as many CPUs as it has threads."""
+    from fedtide.engines.cluster import connected
+    from fedtide.remote import Errand, on_ray
+
+    workers = max(cell.experiment.engine.workers or 1 for cell in study.cells)
+    errands = []
+    for run_ in study.runs:
+        place = folder.run(run_.cell, run_.label, run_.experiment.seed).relative_to(folder.path)
+        task = (_with_workers(run_, workers),), (study.transition_rounds,)
+        errands.append(Errand(*task, str(place)))
+    with connected(cpu_count()):
+        return on_ray(run_one, errands, folder.path, workers, watch, stop)
 
 
 def described(study: Study) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 import uuid
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ import torch
 from arena import CLIENTS, COHORTS, LR, RULES, World, assert_same, drive
 from table import TABLE
 
-from fedtide import Experiment, Train, run
+from fedtide import Experiment, Train, config, run
 from fedtide.algorithms.fedavg import Down, FedAvg
 from fedtide.algorithms.mifa import Mifa
 from fedtide.algorithms.scaffold import Scaffold
@@ -29,8 +30,9 @@ from fedtide.engines.rules import Sgd
 from fedtide.population.sessions import Alternating, Fixed
 from fedtide.record.checkpoint import Checkpoints, Stopped
 from fedtide.record.evaluation import Evaluation
-from fedtide.record.journal import Journal, answered
+from fedtide.record.journal import Journal, answered, read
 from fedtide.starts.similarity import Similarity
+from fedtide.study import run_study
 
 ray = pytest.importorskip("ray")
 from ray.cluster_utils import Cluster  # noqa: E402
@@ -39,6 +41,7 @@ import fedtide.engines.ray as engine_module  # noqa: E402
 from fedtide.engines.actor import Kept  # noqa: E402
 from fedtide.engines.cluster import connected  # noqa: E402
 from fedtide.engines.copies import STALE, Copies  # noqa: E402
+from fedtide.remote import put_back, read_files, write_files  # noqa: E402
 
 pytestmark = pytest.mark.xdist_group("ray")  # one cluster is enough
 FIVE = (*COHORTS, (1, 2, 7, 8), (0, 3, 5, 6, 7))  # rounds
@@ -382,6 +385,66 @@ def test_clients_that_are_lost_send_nothing():
     assert answered(line, np.array([4, 5, 6]), work) == line
     lost = {"cohort": 2, "clients": [4, 6], "bytes_up": 20, "bytes_down": 60, "lost": 1}
     assert answered(line, np.array([4, 6]), work) == lost
+
+
+# Many runs
+
+
+GRID = """
+population = { kind = "fixed", clients = 4, rounds = 3 }
+train = { steps = 2 }
+
+[compare]
+algorithm = ["fedavg", "scaffold"]
+"""
+
+
+def test_runs_of_a_grid_are_spread_over_the_cluster(cluster, tmp_path):
+    """Stopped at once, then gone on with: the same files as on this machine."""
+    study, told = config.study("grid", tomllib.loads(GRID), GRID), []
+    here = run_study(study, tmp_path / "here", jobs=1).folder.path
+    with pytest.raises(Stopped):
+        run_study(study, tmp_path, stop=lambda: True, over_ray=True)
+    there = run_study(study, tmp_path, watch=told.append, resume=True, over_ray=True).folder.path
+    assert sorted((news.cell, news.line["t"]) for news in told) == [
+        (cell, t) for cell in range(2) for t in range(3)
+    ]
+    names = [sorted(file.relative_to(f) for file in f.rglob("*")) for f in (here, there)]
+    assert names[0] == names[1]
+    for name in names[0]:
+        one, other = here / name, there / name
+        if name.name == "journal.jsonl":
+            assert list(map(untimed, read(one))) == list(map(untimed, read(other)))
+        elif name.name == "model.safetensors":
+            assert one.read_bytes() == other.read_bytes()
+
+
+def test_files_come_back_in_the_place_of_those_that_went(tmp_path):
+    there = {
+        "runs/a/journal.jsonl": b"1",
+        "runs/a/checkpoints/1": b"2",
+        "runs/b/journal.jsonl": b"3",
+    }
+    write_files(tmp_path, there)
+    assert read_files(tmp_path, "runs/a") == {name: there[name] for name in list(there)[1::-1]}
+    back = {"runs/a/run.json": b"4", "runs/a/journal.jsonl": b"12"}
+    put_back(tmp_path, "runs/a", back)
+    assert read_files(tmp_path, "runs/a") == back
+    assert not (tmp_path / "runs/a/checkpoints").exists()
+    assert read_files(tmp_path, "runs/b") == {"runs/b/journal.jsonl": b"3"}
+
+
+def untimed(line):
+    return {key: value for key, value in line.items() if key != "seconds"}
+
+
+def test_clients_and_runs_are_not_both_spread():
+    study = config.study("grid", tomllib.loads(STUDY), STUDY)
+    with pytest.raises(
+        ConfigError, match=r"engine\.kind must be another one than 'ray' with --ray"
+    ):
+        run_study(study, "nowhere", over_ray=True)
+    assert not Path("nowhere").exists()
 
 
 # On this machine, for a while

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
@@ -112,15 +112,8 @@ class EngineChoice:
         why: str,
     ) -> Engine:
         """That engine inside Ray actors."""
-        try:
+        with ray_needed("engine.kind = 'ray'"):
             from fedtide.engines.ray import Ray, Spread
-        except ModuleNotFoundError as error:
-            if error.name != "ray":
-                raise
-            raise EngineError(
-                "engine.kind = 'ray' must find the package ray. Got none. "
-                "Install it: pip install fedtide[ray]"
-            ) from error
         workers = self.workers or 1
         spread = Spread(kind, self.actors, workers, self.gpus, self.lost, self.uploads)
         why = f"ray: {self.actors} actors, each {kind.__name__.lower()}: {why}"
@@ -137,6 +130,19 @@ class EngineChoice:
         if device.type == "cpu" and task.has_convolutions:
             return "loop", "on a CPU, stacked convolutions are slower than one client at a time"
         return "vectorised", f"{task.name} can be stacked over clients"
+
+
+@contextmanager
+def ray_needed(where: str) -> Iterator[None]:
+    """Say how to install Ray where it is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name != "ray":
+            raise
+        raise EngineError(
+            f"{where} must find the package ray. Got none. Install it: pip install fedtide[ray]"
+        ) from error
 
 
 def shared(choices: Iterable[EngineChoice]) -> AbstractContextManager[None]:
