@@ -148,7 +148,9 @@ def put_back(folder: Path, place: str, files: Files) -> None:
     """The files that an errand brought, in the place of those it set out with; run.json says it is over."""
     last = sorted(files, key=lambda name: Path(name).name == "run.json")
     write_files(folder, {name: files[name] for name in last})
-    for path in sorted((folder / place).rglob("*"), reverse=True):  # what lies in a folder before it
+    for path in sorted(
+        (folder / place).rglob("*"), reverse=True
+    ):  # what lies in a folder before it
         if path.is_dir() and not any(path.iterdir()):
             path.rmdir()
         elif path.is_file() and str(path.relative_to(folder)) not in files:

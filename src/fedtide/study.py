@@ -209,7 +209,7 @@ def _over_ray(
     study: Study, folder: StudyFolder, watch: Watch, stop: Stop
 ) -> list[dict[str, Metric]]:
     """Every run in a process of a Ray cluster, with as many CPUs as it has threads."""
-    from fedtide.engines.cluster import connected
+    from fedtide.engines.cluster import STAFF, connected
     from fedtide.remote import Errand, on_ray
 
     workers = max(cell.experiment.engine.workers or 1 for cell in study.cells)
@@ -218,7 +218,8 @@ def _over_ray(
         place = folder.run(run_.cell, run_.label, run_.experiment.seed).relative_to(folder.path)
         task = (_with_workers(run_, workers),), (study.transition_rounds,)
         errands.append(Errand(*task, str(place)))
-    with connected(cpu_count()):
+    with connected(max(cpu_count(), workers)):
+        STAFF.dismiss()  # of an earlier run: the CPUs are needed
         return on_ray(run_one, errands, folder.path, workers, watch, stop)
 
 
