@@ -2,11 +2,14 @@
 
 import numpy as np
 import pytest
+from torch import nn
 
-from fedtide import Experiment, Train, run
+from fedtide import Data, EngineChoice, Experiment, Train, run
 from fedtide.core.errors import ConfigError
 from fedtide.core.types import Phases, Work
+from fedtide.data.blank import Blank
 from fedtide.engines.house import House
+from fedtide.models.text import CharLstm
 from fedtide.network.channel import Moment, Umi
 from fedtide.network.cost import Cycles, Flops
 from fedtide.network.device import Fleet
@@ -286,3 +289,33 @@ def test_operations_are_counted():
         asked = house.work(0, np.arange(2), e.algorithm, down)
     assert asked.flops() == 2 * 2 * 640
     assert asked.bits_per_example == 64 * 8
+
+
+class Choosy(nn.Linear):
+    """A model that looks at its values, which shapes alone cannot tell."""
+
+    def forward(self, inputs):
+        if inputs.sum() < 0:
+            raise AssertionError("pixels are not negative")
+        return super().forward(inputs.flatten(1))
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "flops"),
+    [
+        (Choosy(64, 10), Data(), 2 * 2 * 640),
+        # Gates: 4 x 256 x (8 + 256) x 2 and 4 x 256 x (256 + 256) x 2 per token, head 256 x 80 x 2; three
+        # times that, but nobody asks for the gradient of the two first states.
+        (
+            CharLstm(),
+            Blank(shape=(5,), vocabulary=80, labels=80),
+            3 * 2 * (5 * 4 * 256 * (264 + 512) + 256 * 80) - 2 * 2 * 4 * 256 * 256,
+        ),
+    ],
+    ids=["own", "lstm"],
+)
+def test_operations_of_other_models(model, data, flops):
+    train = Train(model=model, steps=1)
+    with House.furnish(data, Fixed(clients=2, rounds=1), train, EngineChoice(kind="loop"), 0) as h:
+        counted = h._flops
+    assert counted == flops

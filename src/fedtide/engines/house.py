@@ -20,6 +20,7 @@ from fedtide.core.errors import TrainingError
 from fedtide.core.task import Layout
 from fedtide.core.trees import size_bytes, tree_map
 from fedtide.core.types import (
+    Buffers,
     Cohort,
     Crowd,
     Dataset,
@@ -153,12 +154,19 @@ class House:
 
     @cached_property
     def _flops(self) -> float:
-        """Operations for one example, forward and backward, counted without computing them."""
-        task, train = self.engine.task, self.dataset.train
-        x, buffers = _shapes(self.initial.x).requires_grad_(), _shapes(self.initial.buffers)
-        inputs = _shapes(train.ready(train.inputs[:1]))
+        """Operations for one example, forward and backward."""
+        train, (x, buffers) = self.dataset.train, self.initial
+        values = (x, buffers, train.ready(train.inputs[:1]))
+        try:  # from shapes alone, where kernels that join operations are taken apart
+            return self._counted(*(_shapes(value) for value in values))
+        except (RuntimeError, NotImplementedError):  # a model that looks at its values
+            return self._counted(*values)
+
+    def _counted(self, x: Vector, buffers: Buffers, inputs: Tensor) -> float:
+        x = x.detach().clone().requires_grad_()
         with FlopCounterMode(display=False) as counter:
-            task.view(x, buffers, inputs).logits.sum().backward()  # type: ignore[no-untyped-call]
+            logits = self.engine.task.view(x, buffers, inputs).logits
+            logits.sum().backward()  # type: ignore[no-untyped-call]
         return float(counter.get_total_flops())
 
     def _traffic(self, algorithm: AnyAlgorithm, down: Any) -> tuple[int, int]:
