@@ -3,6 +3,7 @@
 import itertools
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -24,7 +25,9 @@ from fedtide.algorithms.fedavg import Down, FedAvg
 from fedtide.algorithms.mifa import Mifa
 from fedtide.algorithms.scaffold import Scaffold
 from fedtide.core.errors import ConfigError, EngineError, TrainingError
-from fedtide.core.types import Cohort, Work
+from fedtide.core.types import Cohort, Examples, Work
+from fedtide.data.batches import Batching, ClientData
+from fedtide.data.holdings import Fifo, Pace, Static
 from fedtide.engines.choose import EngineChoice
 from fedtide.engines.rules import Sgd
 from fedtide.population.sessions import Alternating, Fixed
@@ -37,6 +40,7 @@ from fedtide.study import run_study
 ray = pytest.importorskip("ray")
 from ray.cluster_utils import Cluster  # noqa: E402
 
+import fedtide.engines.cluster as cluster_module  # noqa: E402
 import fedtide.engines.ray as engine_module  # noqa: E402
 from fedtide.engines.actor import Kept  # noqa: E402
 from fedtide.engines.cluster import connected  # noqa: E402
@@ -345,6 +349,26 @@ def test_an_actor_gets_the_examples_of_its_clients_and_no_others():
     engine.close()
 
 
+def test_shares_of_stores_that_change_and_of_inputs_that_are_shared():
+    rng, clients = np.random.default_rng(0), 6
+    stream = Static.of_owners(np.repeat(np.arange(clients), 20), clients)
+    pace = Pace(np.full(clients, 8), np.arange(clients), np.full(clients, 4), np.full(clients, 0.5))
+    inputs, rows = torch.from_numpy(rng.normal(size=(15, 3))), torch.arange(120) % 15
+    examples = Examples(inputs, torch.arange(120) % 7, rows=rows)
+    data = ClientData(examples, Fifo(stream, pace, 3), Batching(batch_size=4, epochs=1), 5)
+    ids = np.array([4, 1])
+    share = data.share(ids)
+    assert len(share.examples) == 40
+    for t in (0, 3, 9):
+        one, other = (each.picks(t, ids, each.steps(t, ids), "batch") for each in (share, data))
+        assert np.array_equal(one.mask, other.mask)
+        mine, theirs = (
+            each.examples.take(torch.from_numpy(picks.places[picks.mask]))
+            for each, picks in ((share, one), (data, other))
+        )
+        assert all(map(torch.equal, mine, theirs))
+
+
 # What is refused
 
 
@@ -369,6 +393,14 @@ def test_a_cluster_that_is_too_small_is_not_waited_for(cluster):
         on_ray(FedAvg(), actors=30)
     with pytest.raises(EngineError, match=r"2 actors with 1 GPU each\. Got a cluster with 0"):
         on_ray(FedAvg(), gpus=1.0)
+
+
+def test_an_address_where_nobody_answers_is_named(monkeypatch):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))  # taken, but nobody listens
+        monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{free.getsockname()[1]}")
+        with pytest.raises(EngineError, match=r"Got from RAY_ADDRESS = '127\.0\.0\.1:"):
+            cluster_module._start(1)
 
 
 def test_without_ray_the_way_out_is_named(monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Iterator
@@ -94,15 +95,23 @@ def _start(cpus: int) -> None:
     before = signal.getsignal(signal.SIGTERM)
     try:
         if address:
+            _knock(address)
             ray.init(**QUIET)
         else:
             ray.init("local", num_cpus=cpus, include_dashboard=False, **QUIET)
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         where = f"RAY_ADDRESS = {address!r}" if address else "this machine"
         raise EngineError(
-            f"engine.kind = 'ray' must reach a Ray cluster. Got from {where}: {error} "
+            f"engine.kind = 'ray' must reach a Ray cluster. Got from {where}: {error}. "
             "Check the address with `ray status`, or unset RAY_ADDRESS to use this machine."
         ) from error
     # Ray answers signals in its own way; whoever had one keeps it.
     if before != signal.SIG_DFL and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, before)
+
+
+def _knock(address: str) -> None:
+    """Raise an OSError if nobody answers at an address; Ray itself would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host, int(port)), timeout=10).close()
