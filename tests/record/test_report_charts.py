@@ -103,6 +103,8 @@ def test_labels_of_each_client(tmp_path):
     (trace,) = chart.figure["data"]
     assert (trace["y"], trace["z"]) == (["0", "5"], [[3, 0], [1, 4]])
     assert chart.choices == ()
+    scale = chart.figure["layout"]["coloraxis"]
+    assert (scale["cmin"], scale["cmax"]) == (0, 4)  # empty is empty
 
 
 def test_settings_that_differ_are_a_choice(tmp_path):
@@ -190,7 +192,7 @@ def test_seconds_and_joules_to_accuracy(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "runs", [[], [run([None])], [run([0.0, 0.0])], [run([0.5] * 4, per_session=2)]]
+    "runs", [[], [run([0.5])], [run([0.0, 0.0])], [run([0.5] * 4, per_session=2)]]
 )
 def test_no_target_where_it_would_say_nothing(runs):
     assert common_target(runs) is None

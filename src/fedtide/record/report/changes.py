@@ -71,7 +71,9 @@ def _weights(rows: Sequence[Row]) -> list[Chart]:
         written = {"texttemplate": "%{z:.2f}"} if len(mixed) <= WRITTEN else {}
         return heat(z, x, y, hover) | written
 
-    drawn = heat_layout("earlier session z whose model is mixed in", "session s", "weight", 1)
+    drawn = heat_layout(
+        "earlier session z whose model is mixed in", "start of session s", "weight", 1
+    )
     for axis in ("xaxis", "yaxis"):
         drawn[axis] |= {"type": "category"}
     notes = ["Each line of cells adds up to 1.", *_seed(rows)]

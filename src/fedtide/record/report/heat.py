@@ -51,6 +51,9 @@ def varied(chart: Chart, rows: Sequence[Row], draw: Callable[[Row], Figure | Non
     if not views:
         return []
     figure = chart.figure | {"data": views[0].data}
+    cells = [v for view in views for row_ in view.data[0]["z"] for v in row_ if v is not None]
+    scale = {"cmax": max(cells, default=1) or 1} | figure["layout"]["coloraxis"]
+    figure["layout"] = figure["layout"] | {"coloraxis": scale}  # Plotly wants both ends
     return [chart._replace(figure=figure, choices=views if len(views) > 1 else ())]
 
 

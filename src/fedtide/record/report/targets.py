@@ -20,7 +20,9 @@ def common_target(runs: Sequence[Sequence[Line]]) -> float | None:
 
     Where clients change, an accuracy of one session says nothing about the next: see `recovery_rounds`.
     """
-    if not runs or any(line["session"] != lines[0]["session"] for lines in runs for line in lines):
+    if not runs or any(len(lines) < 2 for lines in runs):
+        return None
+    if any(line["session"] != lines[0]["session"] for lines in runs for line in lines):
         return None
     peaks = [max((line["accuracy"] or 0.0 for line in lines), default=0.0) for lines in runs]
     return math.floor(100 * min(peaks)) / 100 or None
