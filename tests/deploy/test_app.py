@@ -4,6 +4,7 @@ import importlib
 import stat
 import sys
 
+import numpy as np
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 
 from fedtide.cli import app, main
 from fedtide.core.errors import ConfigError, OutputError
+from fedtide.deploy.data import of_client
 from fedtide.deploy.keys import generate
 from fedtide.deploy.template import init
 
@@ -45,6 +47,20 @@ def test_the_app_is_one_that_flower_takes(tmp_path, monkeypatch):
     assert type(server.app).__name__ == "ServerApp"
     assert type(client.app).__name__ == "ClientApp"
     assert not sys.modules["two_words_app.data"].OWN
+
+
+def test_the_hook_as_it_is_written_reads_a_file(tmp_path, monkeypatch):
+    """What stands after --node-config names the client's own file; the server has nothing to test on."""
+    (tmp_path / "hook.toml").write_text(STUDY)
+    init(tmp_path / "hook.toml", tmp_path / "app")
+    monkeypatch.syspath_prepend(str(tmp_path / "app"))
+    hook = importlib.import_module("hook_app.data")
+    np.savez(tmp_path / "mine.npz", x=np.zeros((5, 1, 8, 8), np.uint8), y=np.arange(5))
+    own = of_client(hook, {"file": str(tmp_path / "mine.npz")})
+    assert own.holdings.sizes(0, np.array([7])).tolist() == [5]
+    assert own.dataset.shape == (1, 8, 8)
+    assert own.dataset.classes == 10
+    assert hook.of_server() is None
 
 
 def test_a_file_beside_the_study_travels_with_it(tmp_path):
