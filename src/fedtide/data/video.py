@@ -11,7 +11,9 @@ the same users. Features are standardised by moments of the catalogue and of the
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -108,7 +110,13 @@ class Video(Source):
         return True
 
     def deal(self, groups: Groups, rounds: int, seed: int) -> tuple[Dataset, Holdings]:
-        users = self._users(groups)
+        users, place = self._users(groups), os.environ.get("FEDTIDE_DATA", "")
+        dataset, holdings = _dealt(self, users, rounds, seed, place)
+        alone = sum(group.clients for group in groups(FILES)) == 1
+        return dataset, Pooled(holdings) if alone else holdings
+
+    def made(self, users: int, rounds: int, seed: int) -> tuple[Dataset, Holdings]:
+        """The requests of so many users, and what each has stored of them."""
         shop, crowd = catalogue(self.catalogue), Users.drawn(users, seed)
         pace = self.stores.pace(users, seed)
         length = self._lengths(pace, rounds, seed)
@@ -117,12 +125,11 @@ class Video(Source):
         inputs = features(shop, crowd) if self.form == "features" else None
         train = self._examples(asked, length, inputs)
         test = self._examples(held_out, np.full(users, self.test), inputs)
-        stream_ = Static(np.arange(len(train)), np.concatenate([[0], length.cumsum()]))
-        holdings: Holdings = Fifo(stream_, pace, seed)
-        if groups(FILES)[0].clients == 1:
-            holdings = Pooled(holdings)
+        streams = Static(np.arange(len(train)), np.concatenate([[0], length.cumsum()]))
         vocabulary = 0 if inputs is not None else FILES
-        return Dataset("video", train, test, FILES, vocabulary=vocabulary), holdings
+        return Dataset("video", train, test, FILES, vocabulary=vocabulary), Fifo(
+            streams, pace, seed
+        )
 
     def _users(self, groups: Groups) -> int:
         found = groups(FILES)
@@ -190,6 +197,14 @@ class Video(Source):
             )
         windows = asked[user[:, None], moment[:, None] + np.arange(lead)]
         return Examples(torch.from_numpy(windows.astype(np.int16)), targets)
+
+
+@lru_cache(maxsize=2)
+def _dealt(
+    video: Video, users: int, rounds: int, seed: int, place: str
+) -> tuple[Dataset, Holdings]:
+    """The runs of a study share their data; `place` is where FEDTIDE_DATA pointed."""
+    return video.made(users, rounds, seed)
 
 
 def catalogue(which: str) -> Catalogue:
