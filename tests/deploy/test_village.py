@@ -11,6 +11,7 @@ from flwr.app import ArrayRecord, Message, RecordDict
 from village import SHARE, Village
 
 from fedtide import config, run
+from fedtide.algorithms import ALGORITHMS
 from fedtide.core.errors import ConfigError, EngineError
 from fedtide.data.holdings import distribute
 from fedtide.deploy.server import deployed, serve
@@ -22,6 +23,7 @@ from fedtide.study import run_study
 
 NODES = {70: {"partition-id": 2}, 71: {"partition-id": 0}, 72: {"partition-id": 1}}
 CLIENT_1 = 72
+EQUAL = ["fedavg", "scaffold", "moon"]
 
 
 def written(
@@ -29,6 +31,7 @@ def written(
     algorithm="scaffold",
     population='kind = "fixed"',
     rounds=4,
+    work='model = "linear", steps = 3',
     train="",
     flower="deadline = 5",
     more="",
@@ -38,7 +41,7 @@ def written(
 data = {{ name = "digits", partition = {{ kind = "dirichlet", alpha = 0.5 }} }}
 population = {{ {population}, clients = 3, rounds = {rounds} }}
 algorithm = "{algorithm}"
-train = {{ model = "linear", steps = 3, lr = 0.1{train} }}
+train = {{ {work}, lr = 0.1{train} }}
 engine = {{ kind = "loop", workers = 1, flower = {{ wait = 0.5, {flower} }} }}
 {more}
 """)
@@ -70,14 +73,22 @@ def models(folder):
 
 def test_three_clients_equal_the_loop_bit_for_bit(tmp_path):
     """FedAvg, SCAFFOLD and MOON, five rounds, clients numbered in another order than they connect."""
-    compare = '[compare]\nalgorithm = ["fedavg", "scaffold", "moon"]\nseed = [5]\n'
-    study = written(tmp_path, rounds=5, more=compare)
+    study = written(tmp_path, rounds=5, more=f"[compare]\nalgorithm = {EQUAL}\nseed = [5]\n")
     real = serve(study, Village(tmp_path, NODES), SHARE, tmp_path / "real", 3)
     simulated, _ = run_study(study, tmp_path / "simulated", jobs=1)
     assert len(models(real)) == 3
     assert models(real) == models(simulated.path)
     journals = [cell.runs[5] for cell in StudyFolder(real).journals()]
     assert all(line["cohort"] == 3 and "lost" not in line for runs in journals for line in runs)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ALGORITHMS if kind not in EQUAL])
+def test_every_other_algorithm_equals_the_loop(tmp_path, kind):
+    """Whatever an algorithm sends down, up or remembers goes over the wire and comes back the same."""
+    work = 'model = { kind = "mlp", hidden = [8] }, epochs = 1'
+    study = written(tmp_path, kind, rounds=2, work=work)
+    history = run(experiment(study, Village(tmp_path, NODES)))
+    assert torch.equal(history.model.x, run(study.cells[0].experiment).model.x)
 
 
 def test_what_a_client_carries_stays_in_its_node(tmp_path):
