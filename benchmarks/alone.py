@@ -93,7 +93,7 @@ def w10() -> Facts:
 
     folder = HERE.parent / "studies" / "papers" / "dimc"
     studies = (load(folder / name, seeds=[100]) for name in ("mnist.toml", "mnist-continuous.toml"))
-    experiments = [one.experiment for study in studies for one in study.runs()][:4]
+    experiments = [one.experiment for study in studies for one in study.runs][:4]
     seconds = [_seconds(partial(run, each)) for each in experiments]
     return {
         "runs": len(seconds),

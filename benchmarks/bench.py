@@ -31,6 +31,7 @@ ROUNDS = {
     "W5": 1,
 }  # in a row, so that every turn takes a while
 TURNS, QUICK_TURNS = 5, 2
+BEGIN, END = "<!-- table -->", "<!-- end -->"  # around the table of a page
 OURS = {"fedtide": "with_fedtide", "by hand": "by_hand"}
 
 
@@ -158,6 +159,13 @@ def table(results: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def replaced(page: Path, text: str) -> None:
+    """Put the table between the two marks of a page."""
+    before, _, rest = page.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    page.write_text(f"{before}{BEGIN}\n\n{text}\n{END}{after}")
+
+
 def main() -> None:
     """Measure, print, store."""
     parser = argparse.ArgumentParser(description="FedTide beside its peers.")
@@ -168,6 +176,7 @@ def main() -> None:
         "--quick", action="store_true", help="fewer repetitions, no long experiments"
     )
     parser.add_argument("--only", default="", help="frameworks, separated by commas")
+    parser.add_argument("--page", type=Path, help="a page whose table is replaced")
     asked = parser.parse_args()
     PLACE.mkdir(exist_ok=True)
     only = [name for name in asked.only.split(",") if name]
@@ -193,6 +202,8 @@ def main() -> None:
     text = table(results)
     (PLACE / "results.json").write_text(json.dumps(results, indent=1) + "\n")
     (PLACE / "results.md").write_text(text)
+    if asked.page:
+        replaced(asked.page, text)
     print(f"\n{text}")
 
 

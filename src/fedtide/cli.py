@@ -34,7 +34,7 @@ from fedtide.record.table import table as result_table
 from fedtide.record.watch import serve
 from fedtide.signals import Signals
 from fedtide.study import Outcome, Study, Watch, run_study
-from fedtide.terminal import Live, costs, results, straggling
+from fedtide.terminal import Live, costs, results, straggling, where_time_went
 
 app = typer.Typer(
     help="Federated learning for populations of clients that come and go.",
@@ -76,6 +76,9 @@ def run(
     over_ray: Annotated[
         bool, typer.Option("--ray", help="Spread the runs over Ray: RAY_ADDRESS, or here.")
     ] = False,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Show and keep where the time went.")
+    ] = False,
 ) -> None:
     """Run a study: every setting with every seed, then a table and a report."""
     plan = config.load(study, changes, seeds)
@@ -87,6 +90,8 @@ def run(
     with Live(plan, console, quiet) as live:
         folder, summary = _run(plan, out, jobs, live.watch, resume, over_ray)
     console.print(results(plan, summary))
+    if profile:
+        console.print(where_time_went(folder))
     console.print(f"Report: {folder.path / 'report.html'}")
     console.print(f"Numbers: {folder.path / 'summary.json'}")
 

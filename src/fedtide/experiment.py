@@ -191,8 +191,8 @@ def run(
         first, (now, who) = resumed(e, house, (now, who), journal, checkpoints)
         for line in journal.lines:  # of before
             watch(line)
+        clock = Clock()
         for t in range(first, e.population.length):
-            clock = Clock()
             session = e.population.at(t, e.seed)  # who exists
             now, facts, bill = begin(e, house, t, session, now)  # someone came or went
             clock.lap("session")
@@ -237,10 +237,12 @@ def run(
                 line |= gate.price([*journal.lines, line], e.is_uniform)
             clock.lap("evaluate")
             line = charged(line, bill) | {**facts, "seconds": clock.seconds}
+            clock = Clock()
             journal.append(line)  # what is kept
             watch(line)
             who = e.participation.observe(who, Round(t, ids, line))
             checkpoints.after(t + 1, (now, who), house.engine.memory, journal)  # nothing is lost
+            clock.lap("record")  # booked with the next round
         return History(e, journal.lines, now.model, house.layout, house.engine.why)
 
 

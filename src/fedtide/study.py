@@ -101,7 +101,7 @@ class Progress(NamedTuple):
 Watch = Callable[[Progress], None]
 
 # Settings that leave every result as it is.
-NO_MATTER = frozenset({"checkpoint", "engine.workers", "seed"})
+NO_MATTER = frozenset({"checkpoint", "engine.memory", "engine.workers", "seed"})
 MOST_LETTERS = 100  # of a study's name
 SHOWN = 8  # differences between two studies
 

@@ -13,8 +13,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from fedtide.record.folder import word
+from fedtide.record.files import write_json
+from fedtide.record.folder import StudyFolder, word
 from fedtide.record.journal import Line
+from fedtide.record.profile import profile
 from fedtide.record.summary import spread
 from fedtide.study import Progress as News
 from fedtide.study import Study
@@ -215,3 +217,16 @@ def straggling(price: Mapping[str, Any], most: int = 10) -> str:
     shares = sorted(price["straggle_share"].items(), key=lambda item: (-item[1], item[0]))
     named = ", ".join(f"{client} ({share:.0%})" for client, share in shares[:most])
     return named + (f" and {len(shares) - most} more" if len(shares) > most else "")
+
+
+def where_time_went(folder: StudyFolder) -> Table:
+    """The phases of all rounds of a study, which also go to its profile.json."""
+    phases = profile(lines for cell in folder.journals() for lines in cell.runs.values())
+    write_json(folder.path / "profile.json", [phase._asdict() for phase in phases])
+    table = Table("phase", title="Where the time went")
+    for name in ("seconds", "%", "ms per round"):
+        table.add_column(name, justify="right")
+    for phase in phases:
+        numbers = (phase.seconds, 100 * phase.share, phase.milliseconds)
+        table.add_row(phase.name, *(f"{number:.2f}" for number in numbers))
+    return table
