@@ -58,7 +58,7 @@ class Driver:
         assert self.process.stdout
         line = self.process.stdout.readline()
         if not line:
-            raise RuntimeError(self.log.read_text().strip().splitlines()[-1:] or ["it stopped"])
+            raise RuntimeError((self.log.read_text().strip() or "it stopped").splitlines()[-1])
         found: list[float] = json.loads(line)
         return found
 

@@ -18,21 +18,6 @@ PEERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("--no-deps", "fedlab==1.3.0"),
         ("numpy", "pandas", "scikit-learn", "tqdm", "munch", "pynvml", "networkx"),
     ),
-    "flgo": (
-        TORCH,
-        ("--no-deps", "flgo==0.4.4"),
-        (
-            "numpy",
-            "scipy",
-            "matplotlib",
-            "tqdm",
-            "prettytable",
-            "cvxopt",
-            "networkx",
-            "pynvml",
-            "ujson",
-        ),
-    ),
 }
 
 
