@@ -33,18 +33,16 @@ def measure(clients: int, kind: str) -> dict[str, float]:
     inputs = torch.rand(EXAMPLES, 64, generator=numbers)
     labels = torch.randint(10, (EXAMPLES,), generator=numbers)
 
-    def few_each(*_: object) -> holdings.Static:
-        order = np.random.default_rng(0).integers(EXAMPLES, size=EACH * clients)
-        return holdings.Static(order, np.arange(0, EACH * clients + 1, EACH))
+    class Shared(Data):
+        """No partition gives one example to many clients; this benchmark does."""
 
-    import fedtide.engines.house as house
+        def split(self, *_: object) -> holdings.Static:
+            order = np.random.default_rng(0).integers(EXAMPLES, size=EACH * clients)
+            return holdings.Static(order, np.arange(0, EACH * clients + 1, EACH))
 
-    house.distribute = (
-        few_each  # a partition cannot give one example to many clients; this benchmark does
-    )
     history = run(
         Experiment(
-            data=Data(name=from_tensors((inputs, labels), (inputs[:100], labels[:100]))),
+            data=Shared(name=from_tensors((inputs, labels), (inputs[:100], labels[:100]))),
             population=Fixed(clients=clients, rounds=ROUNDS),
             participation=Uniform(clients=COHORT),
             algorithm=ALGORITHMS[kind](),

@@ -10,7 +10,7 @@ _LARGE = 64 << 20  # blocks of tables, not of steps: these go back to the system
 def keep_freed_memory() -> None:
     """Ask glibc not to return a step's blocks: it frees what the next step asks for again.
 
-    Without this the system clears every page anew, which takes up to a third of the time of large models.
+    Without this the system may clear every page anew, again and again.
     """
     if sys.platform == "linux":
         library = ctypes.CDLL(None)
