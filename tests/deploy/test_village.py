@@ -124,7 +124,10 @@ def test_a_reply_after_the_deadline_leaves_no_trace(tmp_path):
     village = Village(tmp_path, NODES)
 
     def slow(message):
-        village.slow = {CLIENT_1: 1.2} if message.content.config_records["config"]["t"] == 2 else {}
+        t = message.content.config_records["config"]["t"]
+        village.slow = {CLIENT_1: 1.2} if t == 2 else {}
+        if t == 3:
+            time.sleep(0.3)  # by now the late reply is there
 
     village.before = lambda message: slow(message) if message.content.config_records else None
     history = run(experiment(study, village))
@@ -173,6 +176,7 @@ def test_enough_replies_end_a_round(tmp_path):
     study = written(tmp_path, "fedavg", rounds=4, flower="deadline = 20, enough = 0.6")
     village = Village(tmp_path, NODES)
     village.slow = {CLIENT_1: 0.3}
+    village.before = lambda message: time.sleep(0.15)  # three to a round: by then it is there
     e = experiment(study, village)
     started = time.monotonic()
     lines = run(e).rounds

@@ -33,13 +33,13 @@ def test_images_of_the_wrong_shape(kind: str, least: int) -> None:
             MODELS[kind]().build(shape, 10)
 
 
-@pytest.mark.parametrize("kind", sorted(set(MODELS) - {"char-lstm", "fasttext"}))
+@pytest.mark.parametrize("kind", sorted(set(MODELS) - {"char-lstm", "fasttext", "video-lstm"}))
 def test_tokens_for_a_model_of_numbers(kind: str) -> None:
     with pytest.raises(ConfigError, match=f"'{kind}' must be given numbers.*vocabulary of 80"):
         MODELS[kind]().build((80,), 80, 80)
 
 
-@pytest.mark.parametrize("kind", ["char-lstm", "fasttext"])
+@pytest.mark.parametrize("kind", ["char-lstm", "fasttext", "video-lstm"])
 @pytest.mark.parametrize(("shape", "vocabulary"), [((80,), 0), ((1, 8, 8), 80)])
 def test_numbers_for_a_model_of_tokens(kind: str, shape: tuple[int, ...], vocabulary: int) -> None:
     with pytest.raises(ConfigError, match=f"'{kind}' must be given tokens"):

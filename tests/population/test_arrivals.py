@@ -47,7 +47,8 @@ def test_a_trace_from_a_file(tmp_path):
         ),
         (
             lambda: Trace(stays=((0, 3, 3),)),
-            "population.stays[0] must be client, arrive, leave with arrive < leave. Got [0, 3, 3].",
+            "population.stays[0] must be client, arrive, leave with arrive < leave, all below "
+            "100,000,000. Got [0, 3, 3].",
         ),
         (
             lambda: Trace(stays=((5, 0, 3),), clients=5),

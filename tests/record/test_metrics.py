@@ -98,6 +98,7 @@ def test_costs_are_counted():
         "latency": 2.5,
         "joules": 7,
         "stored_floats": 30,
+        "stragglers": 0,
     }
 
 
