@@ -21,6 +21,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import torch
+
 from fedtide import config
 from fedtide.record.journal import read
 from fedtide.study import run_study
@@ -100,6 +102,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=30)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     asked = parser.parse_args()
+    torch.set_num_threads(1)  # a forked child has none of its parent's threads, and would wait for them
     rng = random.Random(asked.seed)
     folder = Path(tempfile.mkdtemp(prefix="fedtide-kill-"))
     (folder / "kill.toml").write_text(STUDY)
