@@ -102,7 +102,9 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=30)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     asked = parser.parse_args()
-    torch.set_num_threads(1)  # a forked child has none of its parent's threads, and would wait for them
+    torch.set_num_threads(
+        1
+    )  # a forked child has none of its parent's threads, and would wait for them
     rng = random.Random(asked.seed)
     folder = Path(tempfile.mkdtemp(prefix="fedtide-kill-"))
     (folder / "kill.toml").write_text(STUDY)

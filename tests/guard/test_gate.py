@@ -30,6 +30,7 @@ from fedtide.guard.uploads import flat, refusals, shaped
 from fedtide.population.participation import Uniform
 from fedtide.population.sessions import Fixed
 from fedtide.population.snapshot import Fast
+from fedtide.record.metrics import metrics
 from fedtide.starts import Similarity
 
 SMALL = Experiment(
@@ -178,6 +179,7 @@ def test_epsilon_is_the_accountants_own():
     )
     accountant.compose(dp_accounting.SelfComposedDpEvent(round_, 12))
     assert last["epsilon"] == accountant.get_epsilon(1e-5)
+    assert metrics([{**last, "seconds": {}}])["epsilon"] == last["epsilon"]  # for the report
 
 
 def test_no_amplification_is_claimed_where_sampling_is_not_uniform():

@@ -29,6 +29,7 @@ def metrics(lines: Sequence[Line], transition_rounds: int = 10) -> dict[str, Met
         "loss": fmean(line["loss"] for line in evaluated[-LAST:]),
         **costs(lines),
         **snapshot_share(lines),
+        **{name: lines[-1][name] for name in ("epsilon",) if name in lines[-1]},
         "wall_seconds": sum(sum(line["seconds"].values()) for line in lines),
     }
 
