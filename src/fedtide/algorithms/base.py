@@ -58,7 +58,8 @@ class Algorithm(ABC, Generic[Server, Down, Memory, Upload]):
 
     mirrors: ClassVar[bool] = False  # does the server keep a mean of what clients remember?
     surveys: ClassVar[Literal["never", "epochs", "end"]] = "never"
-    # Is `direction` right for many clients at once, [U, dim] each? Said by the class that defines it.
+    # Are `direction` and `report` right for many clients at once, [U, dim] each (`walk`: [U, 1])? Said by
+    # the class that defines them.
     stacks: ClassVar[bool] = True
 
     def __init_subclass__(cls, **settings: Any) -> None:

@@ -42,6 +42,8 @@ class Averaging(Algorithm[Server, Down, Memory, Upload], Generic[Memory]):
     Clients count by their share of the cohort's examples or, as in many later papers, all the same.
     """
 
+    stacks = True
+
     server: ServerRule = field(default_factory=Average)
     weights: Literal["examples", "equal"] = "examples"
 

@@ -61,16 +61,36 @@ def gradients(chain: Chain, y: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
     Also [U, 3]: the summed loss, the correct answers and the examples of each batch. Every example is a
     column, as in a textbook: a short and wide product is twice as fast as a tall and narrow one.
     """
+    columns, error, seen = _errors(chain, y, batch)
+    gradient = torch.empty_like(y)
+    for layer, entered, back in _backwards(chain, y, columns, error):
+        torch.bmm(back, entered.mT, out=layer.of(gradient))
+        if layer.bias is not None:
+            torch.sum(back, 2, out=gradient[:, layer.bias])
+    return gradient, seen
+
+
+def descend(chain: Chain, y: Tensor, batch: Batch, lr: float) -> Tensor:
+    """One step of plain SGD from y, in place: the step is part of the product. Returns [U, 3], as above."""
+    columns, error, seen = _errors(chain, y, batch)
+    for layer, entered, back in _backwards(chain, y, columns, error):
+        layer.of(y).baddbmm_(back, entered.mT, alpha=-lr)
+        if layer.bias is not None:
+            y[:, layer.bias].sub_(back.sum(2), alpha=lr)
+    return seen
+
+
+def _errors(chain: Chain, y: Tensor, batch: Batch) -> tuple[list[Tensor], Tensor, Tensor]:
+    """What enters each layer; the gradient of the logits [U, classes, B]; what was seen [U, 3]."""
     columns = outputs(chain, y, batch.inputs)
     logits, target = columns.pop(), batch.targets[:, None]
-    right = logits.argmax(1) == batch.targets
+    right = logits.max(1).indices == batch.targets  # six times as fast as argmax over columns
     log_p = logits.log_softmax(1)
-    each = -log_p.gather(1, target)[:, 0]
-    count = batch.mask.sum(1)
-    seen = torch.stack([(each * batch.mask).sum(1), (right * batch.mask).sum(1), count], 1)
-    back = log_p.exp_().scatter_add_(1, target, y.new_tensor(-1.0).expand_as(target))
-    back *= (batch.mask / count.clamp(min=1)[:, None])[:, None]
-    return _backwards(chain, y, columns, back), seen
+    each, mask = -log_p.gather(1, target)[:, 0], batch.mask
+    seen = torch.stack([each * mask, right * mask, mask]).sum(2).mT
+    back = log_p.exp_().scatter_add_(1, target, torch.full_like(target, -1, dtype=y.dtype))
+    back *= (mask / seen[:, 2:].clamp(min=1))[:, None]
+    return columns, back, seen
 
 
 def outputs(chain: Chain, y: Tensor, inputs: Tensor) -> list[Tensor]:
@@ -86,19 +106,20 @@ def outputs(chain: Chain, y: Tensor, inputs: Tensor) -> list[Tensor]:
     return columns
 
 
-def _backwards(chain: Chain, y: Tensor, columns: list[Tensor], back: Tensor) -> Tensor:
-    """The gradient [U, dim], given that of the logits [U, classes, B]."""
-    gradient = torch.empty_like(y)
+def _backwards(
+    chain: Chain, y: Tensor, columns: list[Tensor], back: Tensor
+) -> Iterator[tuple[Layer, Tensor, Tensor]]:
+    """Each layer from the last, what entered it, and the gradient of what left it [U, outputs, B].
+
+    A layer's weights may be changed once it is here: what lies before it is already computed.
+    """
     for number in reversed(range(len(chain))):
-        layer, entered = chain[number], columns[number]
-        torch.bmm(back, entered.mT, out=layer.of(gradient))
-        if layer.bias is not None:
-            torch.sum(back, 2, out=gradient[:, layer.bias])
+        layer, entered, left = chain[number], columns[number], back
         if number:
             back = torch.bmm(layer.of(y).mT, back)
             if chain[number - 1].relu:
                 back = torch.ops.aten.threshold_backward(back, entered, 0)
-    return gradient
+        yield layer, entered, left
 
 
 def _in_order(module: nn.Module) -> Iterator[nn.Module]:

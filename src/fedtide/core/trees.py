@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 
@@ -37,7 +38,15 @@ def size_bytes(tree: Any) -> int:
     return sum(leaf.nbytes for leaf in leaves(tree))
 
 
-def rows(tree: Any, index: slice | Tensor | int) -> Any:
+def outline(tree: Any) -> tuple[Any, ...]:
+    """Types and shapes all the way down, to tell one form from another: values do not count."""
+    if isinstance(tree, Tensor):
+        return tree.shape, tree.dtype
+    parts = tree.items() if isinstance(tree, Mapping) else enumerate(tree)
+    return type(tree), *((name, outline(part)) for name, part in parts)
+
+
+def rows(tree: Any, index: slice | Tensor | NDArray[np.int64] | int) -> Any:
     """The rows at `index` of every stacked tensor."""
     return tree_map(lambda leaf: leaf[index], tree)
 

@@ -177,10 +177,14 @@ class Examples:
 
     def take(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs and targets at `index`, of any shape."""
+        return self.inputs_at(index), self.targets[index]
+
+    def inputs_at(self, index: Tensor) -> Tensor:
+        """Inputs at `index`, ready for a model."""
         places = index if self.rows is None else self.rows[index]
         # index_select copies whole rows; indexing with [index] goes number by number.
         rows = self.inputs.index_select(0, places.reshape(-1))
-        return self.ready(rows.view(*index.shape, *self.inputs.shape[1:])), self.targets[index]
+        return self.ready(rows.view(*index.shape, *self.inputs.shape[1:]))
 
     def ready(self, inputs: Tensor) -> Tensor:
         """Raw inputs as a model wants them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedtide.core.errors import EngineError, TrainingError
 from fedtide.core.task import Task
-from fedtide.core.trees import leaves, repeated
+from fedtide.core.trees import leaves, repeated, rows
 from fedtide.core.types import (
     Batch,
     Buffers,
@@ -93,6 +93,14 @@ class Errand(NamedTuple):
     address: tuple[str | int, ...]  # of the round's random numbers
     ground: Ground | None = None
 
+    def some(self, index: slice | NDArray[np.int64]) -> Errand:
+        """The same for some clients; a slice copies nothing."""
+        device = self.walk.steps.device
+        at = index if isinstance(index, slice) else torch.from_numpy(index).to(device)
+        picks, ground = rows(self.picks, index), self.ground and rows(self.ground, index)
+        mine, walk = rows(self.rows, at), rows(self.walk, at)
+        return Errand(self.ids[index], mine, picks, walk, self.address, ground)
+
 
 @dataclass(eq=False)
 class Engine(ABC):
@@ -145,9 +153,11 @@ class Engine(ABC):
         right, loss = zip(*self.across(block, torch.split(index, EVALUATION_BLOCK)), strict=True)
         return sum(right) / len(index), sum(loss) / len(index)
 
-    def across(self, work: Callable[[In], Out], parts: Iterable[In]) -> list[Out]:
+    def across(self, work: Callable[[In], Out], parts: Sequence[In]) -> list[Out]:
         """`work` on every part, over the engine's threads, results in order."""
-        return list(self._pool.map(work, parts)) if self.workers > 1 else [work(p) for p in parts]
+        if self.workers == 1 or len(parts) == 1:
+            return [work(part) for part in parts]
+        return list(self._pool.map(work, parts))
 
     def close(self) -> None:
         self._pool.shutdown()
@@ -170,9 +180,9 @@ class InProcess(Engine):
     ) -> Result:
         lesson = Lesson(self.task, algorithm, rule, lr, down, buffers, self.data.batching.epochs)
         local = self.buffers == "local"
-        rows: Row = self.memory.take(ids, self.newcomer(algorithm, rule, down, buffers))
+        mine: Row = self.memory.take(ids, self.newcomer(algorithm, rule, down, buffers))
         if not rule.carried:
-            rows = rows._replace(rule=repeated(rule.start(down.x), len(ids)))
+            mine = mine._replace(rule=repeated(rule.start(down.x), len(ids)))
         walk = walked(rule, lr, steps, down.x)
         picks = self.data.picks(t, ids, steps, purpose)
         ground = None
@@ -180,7 +190,7 @@ class InProcess(Engine):
             stride = self.data.batching.per_pass(self.data.holdings.sizes(t, ids))
             ground = Ground(*self.data.everything(t, ids), stride)
         with torch.no_grad(), lone_examples_explained(t):
-            done = self.cohort(lesson, Errand(ids, rows, picks, walk, (purpose, t), ground))
+            done = self.cohort(lesson, Errand(ids, mine, picks, walk, (purpose, t), ground))
         check_finite(done, t, ids, lr)
         kept = Row(
             done.row.mine,

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.func import grad, vmap
 
 from fedtide.algorithms.base import Algorithm, Survey
-from fedtide.core.chain import gradients
+from fedtide.core.chain import descend, gradients
 from fedtide.core.task import Task
 from fedtide.core.types import Batch, Buffers, Outputs, Training, Vector, Walk
 from fedtide.engines.rules import Rule
@@ -120,8 +120,11 @@ def follow(
 
 
 def chain_step(lesson: Lesson, state: State, batch: Batch, mine: Any, k: int) -> State:
-    """`local_step` for a whole stack of clients whose model is a chain of linear layers."""
+    """`local_step` for a stack of clients whose model is a chain of linear layers; writes into `state`."""
     assert lesson.task.chain is not None
+    if descends(lesson):
+        seen = descend(lesson.task.chain, state.y, batch, lesson.lr)
+        return state._replace(tally=state.tally + seen)
     gradient, seen = gradients(lesson.task.chain, state.y, batch)
     one = partial(follow, lesson)
     move = one if stacks(lesson) else vmap(one, in_dims=(0, 0, 0, 0, None))
@@ -129,17 +132,29 @@ def chain_step(lesson: Lesson, state: State, batch: Batch, mine: Any, k: int) ->
     return State(y, rule, state.buffers, state.tally + seen)
 
 
+def descends(lesson: Lesson) -> bool:
+    """Is a local step plain SGD, with nothing of the algorithm's in it?"""
+    kind = type(lesson.algorithm)
+    untouched = kind.direction is Algorithm.direction and kind.rate is Algorithm.rate
+    return untouched and lesson.rule.is_plain
+
+
 def stacks(lesson: Lesson) -> bool:
     """Does the move take many clients at once as it is, so that it needs no vmap?"""
-    kind = type(lesson.algorithm)
-    author = next(each for each in kind.__mro__ if "direction" in vars(each))
-    return kind.rate is Algorithm.rate and lesson.rule.stacks and vars(author).get("stacks", False)
+    own_rate = type(lesson.algorithm).rate is not Algorithm.rate
+    return not own_rate and lesson.rule.stacks and declares(lesson.algorithm, "direction")
+
+
+def declares(algorithm: AnyAlgorithm, method: str) -> bool:
+    """Does the class that defines this method say that it takes many clients at once?"""
+    author = next(each for each in type(algorithm).__mro__ if method in vars(each))
+    return bool(vars(author).get("stacks", False))
 
 
 def conclude(lesson: Lesson, state: State, mine: Any, walk: Walk) -> Report:
-    """A client after its last step."""
+    """A client after its last step, or a stack of them."""
     up, mine = lesson.algorithm.report(state.y, walk, lesson.down, mine)
-    loss, right, count = state.tally.unbind()
+    loss, right, count = state.tally.unbind(-1)
     training = Training(loss / count, right / count)
     return Report(up, Row(mine, state.rule, state.buffers), state.buffers, training)
 

@@ -18,7 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from fedtide.algorithms.base import Context, Survey
 from fedtide.core.errors import TrainingError
 from fedtide.core.task import Layout
-from fedtide.core.trees import size_bytes, tree_map
+from fedtide.core.trees import outline, size_bytes, tree_map
 from fedtide.core.types import (
     Buffers,
     Cohort,
@@ -171,7 +171,7 @@ class House:
 
     def _traffic(self, algorithm: AnyAlgorithm, down: Any) -> tuple[int, int]:
         """Bytes that one client receives and sends in a round; computed once for each shape of `down`."""
-        shape = repr(_shapes(down))  # with its types: a word without content may ask for more
+        shape = outline(down)
         if shape not in self._known_traffic:
             down_, up = traffic(algorithm, down, self._survey())
             buffers, policy = size_bytes(self.initial.buffers), self.train.buffers

@@ -45,6 +45,11 @@ class Rule(ABC):
         """Does `step` take many clients at once, [U, dim], as well as one?"""
         return False
 
+    @property
+    def is_plain(self) -> bool:
+        """Is a step y - lr * direction, and nothing else?"""
+        return False
+
     def start(self, y: Vector) -> Any:
         """The optimiser's state before its first step."""
         return Nothing()
@@ -80,6 +85,10 @@ class Sgd(Rule):
     @property
     def stacks(self) -> bool:
         return True
+
+    @property
+    def is_plain(self) -> bool:
+        return not (self.momentum or self.decay or self.clip)
 
     def start(self, y: Vector) -> Velocity | Nothing:
         return Velocity(torch.zeros_like(y)) if self.momentum else Nothing()

@@ -13,7 +13,7 @@ from torch.func import vmap
 from fedtide.algorithms.base import Algorithm
 from fedtide.core.rng import torch_seed
 from fedtide.core.trees import joined, repeated, rows, tree_map
-from fedtide.core.types import Batch, Nothing
+from fedtide.core.types import Batch, Nothing, Walk
 from fedtide.data.batches import Picks
 from fedtide.engines.base import Errand, Ground, InProcess, seeded
 from fedtide.engines.client import (
@@ -25,6 +25,7 @@ from fedtide.engines.client import (
     by_transform,
     chain_step,
     conclude,
+    declares,
     local_step,
     surveyed,
 )
@@ -37,35 +38,42 @@ class Vectorised(InProcess):
     """Clients are sorted, longest first, so that those who are done drop off the end."""
 
     def cohort(self, lesson: Lesson, errand: Errand) -> Report:
-        order = torch.argsort(errand.walk.steps, descending=True, stable=True)
-        parts = torch.split(order, self._chunk(lesson, errand.picks))
-        work = partial(self._train, lesson, errand)
+        seed = torch_seed(self.data.seed, "dropout", *errand.address, int(errand.ids[0]))
+        order = np.argsort(-errand.walk.steps.cpu().numpy(), kind="stable")
+        in_order = bool((order[1:] > order[:-1]).all())
+        errand = errand if in_order else errand.some(order)
+        size = self._chunk(lesson, errand.picks)
+        parts = [errand.some(slice(k, k + size)) for k in range(0, len(order), size)]
+        work = partial(self._train, lesson)
         if self.traits.is_random:
-            seed = torch_seed(self.data.seed, "dropout", *errand.address, int(errand.ids[0]))
             with seeded(seed):
                 reports = [work(part) for part in parts]
         else:
             reports = self.across(work, parts)
-        report: Report = rows(joined(reports), torch.argsort(order))
-        return report
+        report: Report = joined(reports)
+        back = torch.from_numpy(np.argsort(order)).to(errand.walk.steps.device)
+        return report if in_order else rows(report, back)
 
-    def _train(self, lesson: Lesson, errand: Errand, part: torch.Tensor) -> Report:
+    def _train(self, lesson: Lesson, errand: Errand) -> Report:
         """One chunk of clients, already sorted by their number of steps."""
-        row, walk = rows(errand.rows, part), rows(errand.walk, part)
-        index, mask = (field[part.cpu().numpy()] for field in errand.picks)
-        counts = walk.steps.cpu().numpy()
-        state, done = _stacked(lesson, row, len(part)), []
+        row, walk, examples = errand.rows, errand.walk, self.data.examples
+        counts, mask = walk.steps.cpu().numpy(), errand.picks.mask
+        places = torch.from_numpy(errand.picks.places).to(walk.steps.device)
+        targets, weights = examples.targets[places], torch.from_numpy(mask).to(walk.steps)
+        state, done = _stacked(lesson, row, len(counts)), []
         step = self._step(lesson)
-        mine, survey = row.mine, partial(self._survey, lesson, _part(errand.ground, part))
-        for k in range(int(counts[0])):
-            active = int(np.count_nonzero(counts > k))  # those not yet finished
+        mine, survey = row.mine, partial(self._survey, lesson, errand.ground)
+        sizes = mask.sum(2)  # [U, K]
+        unfinished = (counts > np.arange(int(counts[0]))[:, None]).sum(1).tolist()
+        for k, active in enumerate(unfinished):
             if active < len(state.y):
                 done.append(rows(state, slice(active, None)))
                 state = rows(state, slice(active))
-            mine = survey(state, mine, np.full(active, k), False)
-            now = rows(mine, slice(active))
-            for who, width in self._together(mask[:active, k]):
-                batch = self.batch(index[who, k, :width], mask[who, k, :width])
+            mine = survey(state, mine, k, False)
+            now = rows(mine, slice(active)) if active < len(counts) else mine
+            for who, width in self._together(sizes[:active, k]):
+                inputs = examples.inputs_at(places[who, k, :width])
+                batch = Batch(inputs, targets[who, k, :width], weights[who, k, :width])
                 if isinstance(who, slice):
                     state = step(state, batch, now, k)
                 else:
@@ -74,6 +82,8 @@ class Vectorised(InProcess):
                     state = tree_map(lambda old, n, at=some: old.index_copy(0, at, n), state, new)
         state = joined([state, *reversed(done)])
         mine = survey(state, mine, counts.astype(np.int64), True)
+        if declares(lesson.algorithm, "report"):
+            return conclude(lesson, state, mine, Walk(*(each[:, None] for each in walk)))
         return vmap(partial(conclude, lesson))(state, mine, walk)
 
     def _step(self, lesson: Lesson) -> Callable[[State, Batch, Any, int], State]:
@@ -88,13 +98,12 @@ class Vectorised(InProcess):
             randomness="different",
         )
 
-    def _together(self, mask: NDArray[np.bool_]) -> list[tuple[slice | NDArray[np.int64], int]]:
-        """Clients whose batches [U, B] may be stacked, and the width of the stack.
+    def _together(self, sizes: NDArray[np.int64]) -> list[tuple[slice | NDArray[np.int64], int]]:
+        """Clients whose batches, of these sizes [U], may be stacked, and the width of the stack.
 
         Rows that only fill the shape are harmless, unless the model mixes the examples of a batch as
         BatchNorm does; then only batches of one size go together.
         """
-        sizes = mask.sum(1)
         if not self.traits.mixes or (sizes == sizes[0]).all():
             return [(slice(len(sizes)), int(sizes.max()))]
         return [(np.flatnonzero(sizes == size), int(size)) for size in np.unique(sizes)]
@@ -105,12 +114,13 @@ class Vectorised(InProcess):
         ground: Ground | None,
         state: State,
         mine: Any,
-        made: NDArray[np.int64],
+        made: NDArray[np.int64] | int,
         over: bool,
     ) -> Any:
         """The survey of clients that have made so many steps: of those who begin an epoch, or of all."""
         if ground is None or (lesson.algorithm.surveys == "end" and not over):
             return mine
+        made = np.broadcast_to(made, len(state.y))
         stride = ground.stride[: len(made)]
         who = np.flatnonzero(over | (made % stride == 0))
         if not len(who):
@@ -137,11 +147,6 @@ class Vectorised(InProcess):
         each = 4 * (4 * x.numel() + batch)  # model, gradient, direction, optimiser; one batch
         budget = CHUNK_BYTES.get(x.device.type, CHUNK_BYTES_ELSEWHERE)
         return max(1, budget // int(each))
-
-
-def _part(ground: Ground | None, part: torch.Tensor) -> Ground | None:
-    """The rows of some clients."""
-    return ground and Ground(*(field[part.cpu().numpy()] for field in ground))
 
 
 def _stacked(lesson: Lesson, row: Row, count: int) -> State:
