@@ -51,9 +51,8 @@ class Algorithm(ABC, Generic[Server, Down, Memory, Upload]):
     the beginning of every local epoch ("epochs") and when the last step is made (also "end"). What `survey`
     returns takes the place of `mine` until `report`, which returns what is kept; nobody else pays for it.
 
-    An algorithm whose server needs only a weighted sum of the uploads may say so with `weigh` and `move`;
-    then `aggregate` is `move(server, self.total(up, cohort), cohort)`, and engines may add uploads up where
-    they are made.
+    An algorithm whose server needs only a weighted sum of the uploads defines `weigh` and `move` instead of
+    `aggregate`; engines may then add uploads up where they are made.
     """
 
     mirrors: ClassVar[bool] = False  # does the server keep a mean of what clients remember?
@@ -75,17 +74,18 @@ class Algorithm(ABC, Generic[Server, Down, Memory, Upload]):
     def broadcast(self, server: Server) -> Down:
         """What every client of the cohort receives."""
 
-    @abstractmethod
     def aggregate(self, server: Server, up: Upload, cohort: Cohort) -> Server:
-        """The server's state after the uploads of a round."""
+        """The server's state after the uploads of a round. Define this, or `weigh` and `move`."""
+        return self.move(server, self.total(up, cohort), cohort)
 
     def weigh(self, share: Tensor, walk: Walk) -> Tensor | None:
-        """How much each upload counts [U], if `aggregate` needs only their weighted sum; else None."""
+        """How much each upload counts [U], if the server needs only their weighted sum; else None."""
         return None
 
     def move(self, server: Server, total: Upload, cohort: Cohort) -> Server:
-        """`aggregate`, given the weighted sum of the uploads."""
-        raise NotImplementedError(f"{type(self).__name__} needs every upload")
+        """The server's state after a round, given the weighted sum of the uploads."""
+        kind = type(self).__name__
+        raise NotImplementedError(f"{kind} must define aggregate, or weigh and move")
 
     def total(self, up: Upload, cohort: Cohort) -> Upload:
         """The weighted sum of stacked uploads, for an algorithm that weighs them."""

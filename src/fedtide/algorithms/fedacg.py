@@ -61,9 +61,6 @@ class FedACG(Algorithm[Server, Down, Nothing, Upload]):
     def report(self, y: Vector, walk: Walk, down: Down, mine: Nothing) -> tuple[Upload, Nothing]:
         return Upload(y - down.x), mine
 
-    def aggregate(self, server: Server, up: Upload, cohort: Cohort) -> Server:
-        return self.move(server, self.total(up, cohort), cohort)
-
     def weigh(self, share: Tensor, walk: Walk) -> Tensor:
         return even(share)
 

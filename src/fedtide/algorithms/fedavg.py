@@ -56,9 +56,6 @@ class Averaging(Algorithm[Server, Down, Memory, Upload], Generic[Memory]):
     def report(self, y: Vector, walk: Walk, down: Down, mine: Memory) -> tuple[Upload, Memory]:
         return Upload(y - down.x), mine
 
-    def aggregate(self, server: Server, up: Upload, cohort: Cohort) -> Server:
-        return self.move(server, self.total(up, cohort), cohort)
-
     def weigh(self, share: Tensor, walk: Walk) -> Tensor:
         return even(share) if self.weights == "equal" else share
 

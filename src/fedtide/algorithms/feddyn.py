@@ -67,9 +67,6 @@ class FedDyn(Algorithm[Server, Down, Memory, Upload]):
     def report(self, y: Vector, walk: Walk, down: Down, mine: Memory) -> tuple[Upload, Memory]:
         return Upload(y - down.x), Memory(mine.g - self.alpha * (y - down.x))
 
-    def aggregate(self, server: Server, up: Upload, cohort: Cohort) -> Server:
-        return self.move(server, self.total(up, cohort), cohort)
-
     def weigh(self, share: Tensor, walk: Walk) -> Tensor:
         return even(share)
 

@@ -65,9 +65,6 @@ class Scaffold(Algorithm[Server, Server, Memory, Upload]):
         c = mine.c - down.c + (down.x - y) / (walk.steps * walk.lr)  # line 12, option II
         return Upload(y - down.x, c - mine.c), Memory(c)  # lines 13-14
 
-    def aggregate(self, server: Server, up: Upload, cohort: Cohort) -> Server:
-        return self.move(server, self.total(up, cohort), cohort)
-
     def weigh(self, share: Tensor, walk: Walk) -> Tensor:
         return even(share)
 
