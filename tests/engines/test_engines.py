@@ -159,7 +159,7 @@ def test_evaluation_is_that_of_plain_pytorch(kind, workers):
     engine = build(kind, net, data, workers=workers)
     index = torch.arange(0, 2100, 2)
     with closing(engine):
-        accuracy, loss = engine.evaluate(engine.task.initial, data.examples, index)
+        accuracy, loss = engine.evaluate(engine.task.initial, data.examples.some(index))
     with torch.no_grad():
         logits = net.eval()(data.examples.inputs[index])
     targets = data.examples.targets[index]

@@ -186,6 +186,12 @@ class Examples:
         rows = self.inputs.index_select(0, places.reshape(-1))
         return self.ready(rows.view(*index.shape, *self.inputs.shape[1:]))
 
+    def between(self, first: int, last: int) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of neighbours: not copied, if they are ready for a model."""
+        span = slice(first, last)
+        inputs = self.inputs[span] if self.rows is None else self.inputs[self.rows[span]]
+        return self.ready(inputs), self.targets[span]
+
     def ready(self, inputs: Tensor) -> Tensor:
         """Raw inputs as a model wants them."""
         if inputs.dtype == torch.uint8:

@@ -98,7 +98,7 @@ class Client:
         with self._house(self._experiment(about)) as house:
             house.enter(Session(0, _ids(about), 0, 1))
             test = house.test
-            accuracy, loss = house.engine.evaluate(tree["model"], house.dataset.test, test)
+            accuracy, loss = house.engine.evaluate(tree["model"], test)
         sums = {"right": accuracy * len(test), "loss": loss * len(test), "examples": len(test)}
         return RecordDict({"tested": MetricRecord(dict(sums))})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,6 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from fedtide.core.errors import EngineError, TrainingError
 from fedtide.core.task import Task
@@ -140,18 +140,21 @@ class Engine(ABC):
         carried = rule.start(down.x) if rule.carried else Nothing()
         return Row(algorithm.memory(down), carried, buffers if self.buffers == "local" else {})
 
-    def evaluate(self, model: Model, examples: Examples, index: Tensor) -> tuple[float, float]:
-        """Accuracy and mean loss on the examples at `index`."""
+    def evaluate(self, model: Model, examples: Examples) -> tuple[float, float]:
+        """Accuracy and mean loss on these examples; not numbers where there are none."""
+        if not len(examples):
+            return math.nan, math.nan
 
-        def block(part: Tensor) -> tuple[float, float]:
-            inputs, targets = examples.take(part)
+        def block(first: int) -> tuple[float, float]:
+            inputs, targets = examples.between(first, first + EVALUATION_BLOCK)
             with torch.no_grad():
                 logits = self.task.view(model.x, model.buffers, self.task.arranged(inputs)).logits
             right = (logits.argmax(-1) == targets).sum()
             return float(right), float(self.task.loss(logits, targets).sum())
 
-        right, loss = zip(*self.across(block, torch.split(index, EVALUATION_BLOCK)), strict=True)
-        return sum(right) / len(index), sum(loss) / len(index)
+        sums = self.across(block, range(0, len(examples), EVALUATION_BLOCK))
+        right, loss = (sum(each) / len(examples) for each in zip(*sums, strict=True))
+        return right, loss
 
     def across(self, work: Callable[[In], Out], parts: Sequence[In]) -> list[Out]:
         """`work` on every part, over the engine's threads, results in order."""

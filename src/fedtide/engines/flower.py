@@ -106,9 +106,9 @@ class Flower(Engine):
         walk = Walk(back.steps, torch.full_like(back.steps, lr), rule.weight(back.steps))
         return Result(who, back.up, back.buffers, back.training, walk, facts=facts)
 
-    def evaluate(self, model: Model, examples: Examples, index: Tensor) -> tuple[float, float]:
+    def evaluate(self, model: Model, examples: Examples) -> tuple[float, float]:
         if not self.choice.tested_by_clients:
-            return super().evaluate(model, examples, index)
+            return super().evaluate(model, examples)
         roster = self.choice.roster
         letters = {
             client: packed({"model": model}, **self._run, client=client) for client in roster.cards

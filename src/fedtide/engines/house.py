@@ -130,7 +130,8 @@ class House:
         held = torch.from_numpy(holdings.ever(session.first, session.clients))
         present = torch.zeros(dataset.classes, dtype=torch.bool)
         present[dataset.train.targets[held.to(dataset.train.targets.device)].cpu()] = True
-        self.test = present.to(dataset.test.targets.device)[dataset.test.targets].nonzero()[:, 0]
+        fits = present.to(dataset.test.targets.device)[dataset.test.targets]
+        self.test = dataset.test if fits.all() else dataset.test.some(fits.nonzero()[:, 0])
 
     def work(
         self, t: int, ids: Ids, algorithm: AnyAlgorithm, down: Any, news: Mapping[str, Any] = NONE
@@ -204,7 +205,7 @@ class House:
 
     def evaluate(self, t: int, model: Model) -> tuple[float | None, float | None]:
         """Accuracy and loss on the test examples whose labels somebody in the session holds."""
-        accuracy, loss = self.engine.evaluate(model, self.dataset.test, self.test)
+        accuracy, loss = self.engine.evaluate(model, self.test)
         if math.isnan(accuracy):
             return None, None  # nobody was there to test it
         if not math.isfinite(loss):
@@ -232,11 +233,11 @@ class House:
 
     def by_label(self, model: Model) -> dict[int, float]:
         """Accuracy on the test examples of each label that somebody in the session holds."""
-        test, targets = self.dataset.test, self.dataset.test.targets[self.test]
-        return {
-            label: self.engine.evaluate(model, test, self.test[targets == label])[0]
-            for label in sorted(set(targets.tolist()))
+        test, targets = self.test, self.test.targets
+        parts = {
+            label: test.some((targets == label).nonzero()[:, 0]) for label in set(targets.tolist())
         }
+        return {label: self.engine.evaluate(model, parts[label])[0] for label in sorted(parts)}
 
 
 def traffic(algorithm: AnyAlgorithm, down: Any, survey: Survey) -> tuple[int, int]:
