@@ -181,13 +181,13 @@ class House:
         return self._known_traffic[shape]
 
     def _survey(self) -> Survey:
-        """A survey of one example without values."""
-        task, own = self.engine.task, _shapes(self.initial.buffers)
-        first = _shapes(self.dataset.train.ready(self.dataset.train.inputs[:1]))
-        one = torch.ones(1, device="meta")
+        """A survey of one example, for the sizes of what comes of it."""
+        task, own = self.engine.task, self.initial.buffers
+        first, _ = self.dataset.train.between(0, 1)
+        one = torch.ones(1, device=first.device)
 
         def outputs(y: Vector) -> Outputs:
-            return task.view(y, own, first)
+            return task.view(y, own, task.arranged(first))
 
         return Survey(torch.empty_like, outputs, one, one, self.layout, self.train.epochs, False)
 
@@ -241,14 +241,12 @@ class House:
 
 
 def traffic(algorithm: AnyAlgorithm, down: Any, survey: Survey) -> tuple[int, int]:
-    """Bytes that one client receives and sends per round, from shapes alone, buffers aside."""
-    shapes = _shapes(down)
-    one = torch.ones((), device="meta")
-    mine = algorithm.memory(shapes)
+    """Bytes that one client receives and sends per round, buffers aside: of one that does not move."""
+    one, mine = torch.ones((), device=down.x.device), algorithm.memory(down)
     if algorithm.surveys != "never":
-        mine = algorithm.survey(shapes.x, one, survey, shapes, mine)
-        mine = algorithm.survey(shapes.x, one, survey._replace(over=True), shapes, mine)
-    up, _ = algorithm.report(shapes.x, Walk(one, one, one), shapes, mine)
+        mine = algorithm.survey(down.x, one, survey, down, mine)
+        mine = algorithm.survey(down.x, one, survey._replace(over=True), down, mine)
+    up, _ = algorithm.report(down.x, Walk(one, one, one), down, mine)
     return size_bytes(down), size_bytes(up)
 
 
