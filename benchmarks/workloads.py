@@ -1,6 +1,7 @@
 """The workloads that every framework is given: the same arrays, the same local work. Needs numpy only."""
 
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from math import prod
 
@@ -78,3 +79,9 @@ WORKLOADS = {
         "cnn32", (3, 32, 32), 10, 10, 5, 64, *_convolutional(32, 3, (3, 32, 64, 128), 256, 10)
     ),
 }
+
+
+@cache
+def arrays_of(name: str) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """The arrays of a workload, made once in each process."""
+    return WORKLOADS[name].arrays()

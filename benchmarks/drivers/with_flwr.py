@@ -10,23 +10,21 @@ from flwr.serverapp import ServerApp
 from flwr.simulation import run_simulation
 from torch.nn.functional import cross_entropy
 from turns import Turns
-from workloads import WORKLOADS
+from workloads import WORKLOADS, arrays_of
 
 from models import build
 
-client, server, held = ClientApp(), ServerApp(), {}
+client, server = ClientApp(), ServerApp()
 
 
 @client.train()
 def train(message, context):
-    """One local pass; a worker makes the arrays once."""
+    """One local pass; a worker makes the arrays once (in a module: this function comes anew every time)."""
     torch.set_num_threads(1)
     name = message.content["work"]["name"]
     work = WORKLOADS[name]
-    if name not in held:
-        held[name] = work.arrays()
     user = int(context.node_config["partition-id"])
-    inputs, labels = (torch.from_numpy(array[user]) for array in held[name])
+    inputs, labels = (torch.from_numpy(array[user]) for array in arrays_of(name))
     net = build(work.model)
     net.load_state_dict(message.content["arrays"].to_torch_state_dict())
     optimiser = torch.optim.SGD(net.parameters(), work.lr, work.momentum)
