@@ -102,6 +102,20 @@ class Errand(NamedTuple):
         return Errand(self.ids[index], mine, picks, walk, self.address, ground)
 
 
+class Given(NamedTuple):
+    """What a cohort is to do in a round."""
+
+    algorithm: AnyAlgorithm
+    rule: Rule
+    lr: float
+    down: Any
+    buffers: Buffers
+    ids: Ids
+    steps: NDArray[np.int64]
+    t: int
+    purpose: str  # a part of the address of its random numbers
+
+
 @dataclass(eq=False)
 class Engine(ABC):
     """Runs the local rounds of a cohort. Memories stay with the engine as they stay with real clients."""
@@ -120,7 +134,6 @@ class Engine(ABC):
             self.workers, initializer=torch.set_num_threads, initargs=(1,)
         )
 
-    @abstractmethod
     def run(
         self,
         algorithm: AnyAlgorithm,
@@ -134,6 +147,11 @@ class Engine(ABC):
         purpose: str = "batch",
     ) -> Result:
         """One round of these clients, from `down`: `steps[u]` local steps each, at least one."""
+        return self.perform(Given(algorithm, rule, lr, down, buffers, ids, steps, t, purpose))
+
+    @abstractmethod
+    def perform(self, given: Given) -> Result:
+        """`run`, as each engine does it."""
 
     def newcomer(self, algorithm: AnyAlgorithm, rule: Rule, down: Any, buffers: Buffers) -> Row:
         """What a client remembers when it takes part for the first time."""
@@ -169,18 +187,8 @@ class Engine(ABC):
 class InProcess(Engine):
     """An engine whose clients live in this process."""
 
-    def run(
-        self,
-        algorithm: AnyAlgorithm,
-        rule: Rule,
-        lr: float,
-        down: Any,
-        buffers: Buffers,
-        ids: Ids,
-        steps: NDArray[np.int64],
-        t: int,
-        purpose: str = "batch",
-    ) -> Result:
+    def perform(self, given: Given) -> Result:
+        algorithm, rule, lr, down, buffers, ids, steps, t, purpose = given
         lesson = Lesson(self.task, algorithm, rule, lr, down, buffers, self.data.batching.epochs)
         local = self.buffers == "local"
         mine: Row = self.memory.take(ids, self.newcomer(algorithm, rule, down, buffers))

@@ -24,13 +24,11 @@ from torch import Tensor
 from fedtide.core.errors import EngineError
 from fedtide.core.task import Task
 from fedtide.core.trees import leaves, stack, tree_map
-from fedtide.core.types import Buffers, Examples, Ids, Model, Nothing, Training, Vector, Walk
+from fedtide.core.types import Buffers, Examples, Model, Nothing, Training, Vector, Walk
 from fedtide.data.batches import ClientData
-from fedtide.engines.base import BufferPolicy, Engine, Result, Traits
+from fedtide.engines.base import BufferPolicy, Engine, Given, Result, Traits
 from fedtide.engines.choose import EngineChoice
-from fedtide.engines.client import AnyAlgorithm
 from fedtide.engines.roster import Roster
-from fedtide.engines.rules import Rule
 from fedtide.engines.wire import packed, unpacked
 
 NEVER = -1  # the ticket of a client that has nothing to remember
@@ -68,18 +66,8 @@ class Flower(Engine):
 
     choice: Deployed = field(kw_only=True)
 
-    def run(
-        self,
-        algorithm: AnyAlgorithm,
-        rule: Rule,
-        lr: float,
-        down: Any,
-        buffers: Buffers,
-        ids: Ids,
-        steps: NDArray[np.int64],
-        t: int,
-        purpose: str = "batch",
-    ) -> Result:
+    def perform(self, given: Given) -> Result:
+        _, rule, lr, down, buffers, ids, steps, t, purpose = given
         roster, errand = self.choice.roster, next(_errands)
         roster.look()
         tickets = self.memory.take(ids, torch.tensor(NEVER)).tolist()

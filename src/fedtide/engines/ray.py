@@ -17,14 +17,13 @@ from torch import Tensor
 
 from fedtide.core.errors import EngineError, FedTideError
 from fedtide.core.trees import rows, size_bytes, tree_map
-from fedtide.core.types import Buffers, Ids, Training, Walk
+from fedtide.core.types import Ids, Training, Walk
 from fedtide.engines.actor import Broadcast, Order, Part, Settings, Weights, packed, unpacked
-from fedtide.engines.base import Engine, InProcess, Result, walked
+from fedtide.engines.base import Engine, Given, InProcess, Result, walked
 from fedtide.engines.client import AnyAlgorithm
 from fedtide.engines.cluster import STAFF, Place, check_room, connected
 from fedtide.engines.copies import Copies
 from fedtide.engines.loop import Loop
-from fedtide.engines.rules import Rule
 
 ATTEMPTS = 3  # deaths over one piece of work before it is given up
 PATIENCE = 300.0  # seconds until an actor must have settled
@@ -66,18 +65,8 @@ class Ray(Engine):
         self._actors: list[Any] = []
         self._tables: list[set[int]] = [set() for _ in range(self.spread.actors)]  # each one knows
 
-    def run(
-        self,
-        algorithm: AnyAlgorithm,
-        rule: Rule,
-        lr: float,
-        down: Any,
-        buffers: Buffers,
-        ids: Ids,
-        steps: NDArray[np.int64],
-        t: int,
-        purpose: str = "batch",
-    ) -> Result:
+    def perform(self, given: Given) -> Result:
+        algorithm, rule, lr, down, buffers, ids, steps, t, purpose = given
         self._open()
         walk = walked(rule, lr, steps, down.x)
         weights = self._weights(algorithm, ids, t, walk)
