@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedtide.core.chain import chain_of, gradients
+from fedtide.core.chain import chain_of, descend, gradients
 from fedtide.core.task import Task
 from fedtide.core.types import Batch
 from fedtide.models.base import EmbedHead
@@ -59,16 +59,20 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("kind", CHAINS)
-def test_gradients_are_those_of_autograd(kind):
+def two_clients(kind):
     """Two clients with different models and data, one of whom has a batch that is not full."""
     torch.manual_seed(1)
-    module = CHAINS[kind]().double()
-    task = Task(module)
+    task = Task(CHAINS[kind]().double())
     y = torch.stack([task.initial.x, task.initial.x.flip(0)])
     inputs = torch.randn(2, 4, 1, 2, 3, dtype=torch.float64)
     targets = torch.tensor([[0, 1, 2, 0], [2, 2, 1, 0]])
     mask = torch.tensor([[1.0, 1, 1, 1], [1, 1, 1, 0]], dtype=torch.float64)
+    return task, y, Batch(inputs, targets, mask)
+
+
+@pytest.mark.parametrize("kind", CHAINS)
+def test_gradients_are_those_of_autograd(kind):
+    task, y, (inputs, targets, mask) = two_clients(kind)
     found, seen = gradients(task.chain, y, Batch(inputs, targets, mask))
     for u, real in enumerate((4, 3)):
         x = y[u].clone().requires_grad_()
@@ -90,3 +94,21 @@ def test_another_loss_is_not_taken_for_cross_entropy():
     module = CHAINS["linear"]()
     assert Task(module).chain is not None
     assert Task(module, lambda logits, targets: logits.square().sum(1)).chain is None
+
+
+@pytest.mark.parametrize("kind", CHAINS)
+def test_a_step_inside_the_product_follows_the_gradient(kind):
+    task, y, batch = two_clients(kind)
+    gradient, seen = gradients(task.chain, y, batch)
+    expected = y - 0.3 * gradient
+    assert torch.equal(descend(task.chain, y, batch, 0.3), seen)
+    torch.testing.assert_close(y, expected, atol=1e-12, rtol=0)
+
+
+def test_where_logits_are_equal_the_first_label_is_the_answer():
+    task, y, batch = two_clients("linear")
+    _, seen = gradients(task.chain, torch.zeros_like(y), batch)
+    assert seen[:, 1].tolist() == [
+        2,
+        0,
+    ]  # as argmax says: labels 0 among [0, 1, 2, 0] and [2, 2, 1]

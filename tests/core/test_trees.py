@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 
 from fedtide.core.mix import mixed, mixed_buffers
-from fedtide.core.trees import joined, leaves, repeated, rows, size_bytes, stack, tree_map
+from fedtide.core.trees import joined, leaves, outline, repeated, rows, size_bytes, stack, tree_map
 from fedtide.core.types import Model, Nothing
 
 
@@ -53,6 +53,24 @@ def test_repeated_copies_nothing():
     assert many.a.shape == (1000, 2)
     assert many.a.data_ptr() == one.a.data_ptr()
     assert many.b["n"].tolist() == [4] * 1000
+
+
+def test_outlines_tell_forms_apart_but_not_values():
+    class Word(NamedTuple):
+        """No tensors."""
+
+    class Other(NamedTuple):
+        """No tensors either."""
+
+    one = Pair(torch.zeros(2), {"n": torch.ones(())})
+    assert outline(one) == outline(Pair(torch.ones(2), {"n": torch.zeros(())}))
+    for other in (
+        Pair(torch.zeros(3), one.b),
+        Pair(torch.zeros(2, dtype=torch.int64), one.b),
+        Pair(one.a, {"m": torch.ones(())}),
+    ):
+        assert outline(one) != outline(other)
+    assert outline(Pair(Word(), Word())) != outline(Pair(Word(), Other()))
 
 
 def test_bytes():
