@@ -99,7 +99,9 @@ class Client:
             house.enter(Session(0, _ids(about), 0, 1))
             test = house.test
             accuracy, loss = house.engine.evaluate(tree["model"], test)
-        sums = {"right": accuracy * len(test), "loss": loss * len(test), "examples": len(test)}
+        sums = {"right": 0.0, "loss": 0.0, "examples": len(test)}
+        if len(test):
+            sums |= {"right": accuracy * len(test), "loss": loss * len(test)}
         return RecordDict({"tested": MetricRecord(dict(sums))})
 
     def _experiment(self, about: ConfigRecord) -> Experiment:

@@ -173,11 +173,9 @@ def _try(task: Task, data: ClientData, stacked: bool) -> Traits:
         differ = not is_random and not torch.allclose(together, apart, rtol=1e-3)
         mixes = task.has_batch_norm or differ  # a head of zeros would hide it from the outputs
         batch = Batch(inputs, targets, torch.ones(3, device=targets.device))
-        if (
-            not stacked
-        ):  # the loop need not know, and torch takes seconds to prepare for its first vmap
-            return Traits(is_random, mixes, "not tried")
-        return Traits(is_random, mixes, "" if task.chain else _vmap_error(task, batch))
+        # The loop need not know, and torch takes seconds to prepare for its first vmap.
+        error = "not tried" if not stacked else "" if task.chain else _vmap_error(task, batch)
+        return Traits(is_random, mixes, error)
 
 
 def _vmap_error(task: Task, batch: Batch) -> str:
