@@ -1,19 +1,23 @@
 """What a round costs, without training: `fedtide cost` and the studies it is for."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from fedtide import load
+from fedtide import Train, load
+from fedtide.algorithms.fedagg import FedAgg
+from fedtide.algorithms.readings import History
 from fedtide.cli import app
 from fedtide.core.errors import ConfigError
 from fedtide.data.blank import Blank
 from fedtide.experiment import run
+from fedtide.network.plan import IdealNetwork
 from fedtide.population.sessions import Alternating, Fixed
-from fedtide.price import price
+from fedtide.price import draw, price
 
 STUDIES = Path(__file__).parents[1] / "studies" / "papers" / "dimc"
 STUDY = """
@@ -71,9 +75,39 @@ def test_stragglers_are_named(tmp_path):
     first, second = json.loads(cost(tmp_path / "s.toml", "--rounds", 20, "--json"))["cells"]
     assert first["stragglers"] == second["stragglers"] > 0  # epsilon decides p and f, not who can
     assert first["take_part"] + first["stragglers"] == 12
-    shares = first["straggle_share"].values()
-    assert sum(shares) / 12 == pytest.approx(first["stragglers"] / 12)
+    shares = first["straggle_shares"]
+    assert sum(shares) / 24 == pytest.approx(first["stragglers"] / 12)
     assert max(shares) <= 1
+
+
+def test_shares_are_those_of_each_seed(tmp_path):
+    """With another seed, client 7 is another device in another place."""
+    (tmp_path / "s.toml").write_text(STUDY)
+    e = load(tmp_path / "s.toml").cells[0].experiment
+    one, other, both = (price(e, seeds, 20) for seeds in ([1], [2], [1, 2]))
+    assert both["straggle_shares"] == sorted(one["straggle_shares"] + other["straggle_shares"])
+    assert len(one["straggle_shares"]) == 12
+    halves = one["straggle_half"], other["straggle_half"]
+    assert both["straggle_half"] == pytest.approx(sum(halves) / 2)
+    assert one["straggle_half"] == sum(share >= 0.5 for share in one["straggle_shares"]) / 12
+    assert both["straggle_share"] == one["straggle_share"]
+
+
+def test_messages_that_grow_are_priced_as_in_the_run(tmp_path):
+    """FedAgg sends its law from the second round of a session on, and asks for terms every other round."""
+    (tmp_path / "s.toml").write_text(STUDY)
+    e = load(tmp_path / "s.toml").cells[0].experiment
+    e = replace(
+        e,
+        algorithm=FedAgg(cap=0.1, reading=History(every=2)),
+        train=Train(epochs=2, batch_size=4),
+        network=IdealNetwork(),
+    )
+    lines, drawn = run(e).rounds, list(draw(e, 3))
+    for line, d in zip(lines, drawn, strict=True):
+        assert line["bytes_down"] == d.work.bytes_down * line["cohort"] > 0
+        assert line["bytes_up"] == d.work.bytes_up * line["cohort"]
+    assert len({d.work.bytes_down for d in drawn}) == len({d.work.bytes_up for d in drawn}) == 2
 
 
 def test_a_price_is_that_of_the_run(tmp_path):

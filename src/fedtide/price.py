@@ -31,9 +31,10 @@ class Drawn(NamedTuple):
 
 def price(e: Experiment, seeds: Sequence[int], rounds: int) -> dict[str, Any]:
     """Means over so many drawn rounds of every seed, and how far rounds lie apart."""
-    drawn = [d for seed in seeds for d in draw(replace(e, seed=seed), rounds)]
-    late = Counter(int(client) for d in drawn for client in d.stragglers)
-    asked = Counter(int(client) for d in drawn for client in d.asked)
+    by_seed = [list(draw(replace(e, seed=seed), rounds)) for seed in seeds]
+    drawn = [d for each in by_seed for d in each]
+    shares = [straggling(each) for each in by_seed]  # with another seed, clients are other devices
+    every = sorted(share for each in shares for share in each.values())
     return {
         "seconds": _spread([d.plan.latency for d in drawn]),
         "joules": _spread([float(d.plan.joules.sum()) for d in drawn]),
@@ -43,11 +44,17 @@ def price(e: Experiment, seeds: Sequence[int], rounds: int) -> dict[str, Any]:
         "take_part": fmean(int(d.plan.able.sum()) for d in drawn),
         "steps": fmean(float(d.plan.steps[d.plan.able].sum()) for d in drawn),
         "stragglers": fmean(len(d.stragglers) for d in drawn),
-        "straggle_share": {  # of the rounds in which each client was asked
-            client: late[client] / asked[client] for client in sorted(late)
-        },
-        "straggle_half": sum(late[c] >= asked[c] / 2 for c in late) / max(len(asked), 1),
+        "straggle_share": {client: share for client, share in shares[0].items() if share},
+        "straggle_shares": every,  # of all clients of all seeds, sorted: their distribution
+        "straggle_half": sum(share >= 0.5 for share in every) / max(len(every), 1),
     }
+
+
+def straggling(drawn: Sequence[Drawn]) -> dict[int, float]:
+    """In which share of the rounds in which it was asked each client straggled."""
+    late = Counter(int(client) for d in drawn for client in d.stragglers)
+    asked = Counter(int(client) for d in drawn for client in d.asked)
+    return {client: late[client] / asked[client] for client in sorted(asked)}
 
 
 def draw(e: Experiment, rounds: int) -> Iterator[Drawn]:
@@ -59,11 +66,16 @@ def draw(e: Experiment, rounds: int) -> Iterator[Drawn]:
         for t in range(rounds):
             session = e.population.at(t % e.population.length, e.seed)
             house.population = len(session.clients)
-            down = e.algorithm.broadcast(e.algorithm.init(house.initial.x, house.context))
+            place = t % e.population.length
+            if place == session.first:
+                server = e.algorithm.init(house.initial.x, house.context)
+            down = e.algorithm.broadcast(server)
             ids, news = e.participation.take(who, t, session, e.seed)
-            work = house.work(t % e.population.length, ids, e.algorithm, down, news)
+            work = house.work(place, ids, e.algorithm, down, news)
             plan, state = e.network.plan(state, t, ids, work, e.seed)
             yield Drawn(ids, work, plan)
+            if plan.able.any():  # messages may grow: what the server knows goes on as in a run
+                server = house.idled(e.algorithm, server, down, place, ids[plan.able][:1])
 
 
 def _means(d: Drawn) -> list[float]:

@@ -18,7 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from fedtide.algorithms.base import Context, Survey
 from fedtide.core.errors import TrainingError
 from fedtide.core.task import Layout
-from fedtide.core.trees import outline, size_bytes, tree_map
+from fedtide.core.trees import outline, repeated, size_bytes, tree_map
 from fedtide.core.types import (
     Buffers,
     Cohort,
@@ -174,11 +174,17 @@ class House:
         """Bytes that one client receives and sends in a round; computed once for each shape of `down`."""
         shape = outline(down)
         if shape not in self._known_traffic:
-            down_, up = traffic(algorithm, down, self._survey())
+            down_, up = size_bytes(down), size_bytes(idle(algorithm, down, self._survey()))
             buffers, policy = size_bytes(self.initial.buffers), self.train.buffers
             down_ += buffers if policy != "local" else 0
             self._known_traffic[shape] = down_, up + (buffers if policy == "average" else 0)
         return self._known_traffic[shape]
+
+    def idled(self, algorithm: AnyAlgorithm, server: Any, down: Any, t: int, ids: Ids) -> Any:
+        """The server's state after a round in which these clients answer, but have not moved."""
+        one = torch.ones(len(ids), device=down.x.device)
+        up = repeated(idle(algorithm, down, self._survey()), len(ids))
+        return algorithm.aggregate(server, up, self.cohort(t, ids, Walk(one, one, one)))
 
     def _survey(self) -> Survey:
         """A survey of one example, for the sizes of what comes of it."""
@@ -189,7 +195,7 @@ class House:
         def outputs(y: Vector) -> Outputs:
             return task.view(y, own, task.arranged(first))
 
-        return Survey(torch.empty_like, outputs, one, one, self.layout, self.train.epochs, False)
+        return Survey(torch.zeros_like, outputs, one, one, self.layout, self.train.epochs, False)
 
     def cohort(self, t: int, ids: Ids, walk: Walk) -> Cohort:
         """The clients whose uploads are aggregated."""
@@ -240,14 +246,14 @@ class House:
         return {label: self.engine.evaluate(model, parts[label])[0] for label in sorted(parts)}
 
 
-def traffic(algorithm: AnyAlgorithm, down: Any, survey: Survey) -> tuple[int, int]:
-    """Bytes that one client receives and sends per round, buffers aside: of one that does not move."""
+def idle(algorithm: AnyAlgorithm, down: Any, survey: Survey) -> Any:
+    """What a client would send that does not move, to see how large it is."""
     one, mine = torch.ones((), device=down.x.device), algorithm.memory(down)
     if algorithm.surveys != "never":
         mine = algorithm.survey(down.x, one, survey, down, mine)
         mine = algorithm.survey(down.x, one, survey._replace(over=True), down, mine)
     up, _ = algorithm.report(down.x, Walk(one, one, one), down, mine)
-    return size_bytes(down), size_bytes(up)
+    return up
 
 
 def _shapes(tree: Any) -> Any:
