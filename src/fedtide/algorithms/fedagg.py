@@ -67,7 +67,7 @@ class FedAgg(Algorithm[Server, Down, Nothing | Trail, Upload]):
 
     alpha: float = 0.1  # weight of small rates against small deviations
     floor: float = 0.001
-    cap: float = 0.9  # Proposition 3: below 1
+    cap: float = 0.9  # Proposition 3: below 1; a CNN needs less, say 0.1
     reading: Reading = field(default_factory=History)
     terms: Literal["full", "layers"] = "full"  # "layers": one number per layer, its scaled sum
 
