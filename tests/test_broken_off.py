@@ -221,7 +221,8 @@ def test_killed_at_any_moment(study, undisturbed, tmp_path):
 
 
 def test_a_second_signal_stops_at_once(study, tmp_path):
-    study.write_text(STUDY.replace("steps = 2", "steps = 100000"))  # a round takes minutes
+    long = 'steps = 100000\nsampling = "replacement"'  # a round takes very long
+    study.write_text(STUDY.replace("steps = 2", long))
     process = start("run", study, "--jobs", 1, cwd=tmp_path)
     until_rounds(process, tmp_path / "runs/tide" / SCAFFOLD / "journal.jsonl", 0)
     time.sleep(1)

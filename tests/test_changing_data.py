@@ -80,7 +80,7 @@ def test_labels_that_arrive_later_are_tested_from_the_start():
     e = replace(SMALL, data=Data(stores=stores))
     with House.furnish(e.data, e.population, e.train, e.engine, e.seed) as house:
         house.enter(e.population.at(0))
-        tested = house.dataset.test.targets[house.test]
+        tested = house.test.targets
     assert len(torch.unique(tested)) == 10
 
 

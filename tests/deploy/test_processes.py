@@ -129,7 +129,7 @@ def test_ctrl_c_stops_everything(tmp_path):
         assert "Ctrl-C stops everything" in process.stdout.readline()
         assert left_over(tmp_path)
         process.send_signal(signal.SIGINT)
-        assert process.wait(60)
+        assert process.wait(180)
     assert not left_over(tmp_path)
 
 

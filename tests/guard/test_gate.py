@@ -224,7 +224,7 @@ def test_discarding_memories_needs_clients_in_this_process():
         def __init__(self):
             pass
 
-        def run(self, *parts):
+        def perform(self, given):
             raise NotImplementedError
 
     e = replace(SMALL, faults=Faults(lost_upload=0.9))
