@@ -124,6 +124,8 @@ def test_ctrl_c_stops_everything(tmp_path):
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        # Jobs in the background, as these tests may be, are deaf to Ctrl-C; this child is not.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
         assert process.stdout is not None
         assert "Ctrl-C stops everything" in process.stdout.readline()
