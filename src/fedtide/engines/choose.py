@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from importlib.util import find_spec
 from typing import Literal
 
 import torch
@@ -27,20 +28,24 @@ from fedtide.engines.rules import Sgd
 from fedtide.engines.terms import Terms
 from fedtide.engines.vectorised import Vectorised
 
-ENGINES: dict[str, type[InProcess]] = {"loop": Loop, "vectorised": Vectorised}
+WORTH_COMPILING = (
+    100_000  # multiplications for one batch; for less, the compiler's seconds are too many
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineChoice:
     """The [engine] section of a study."""
 
-    kind: Literal["auto", "loop", "vectorised", "ray"] = "auto"
+    kind: Literal["auto", "loop", "vectorised", "compiled", "ray"] = "auto"
     workers: int = 0  # threads across clients; 0: one per core
     chunk: int = 0  # clients stacked at once; 0: by memory
     device: str = "auto"  # auto, cpu, cuda, mps
     memory: Literal["ram", "disk"] = "ram"  # where rows of clients that took part are kept
     flower: Terms = field(default_factory=Terms)  # for `fedtide deploy`
-    of: Literal["auto", "loop", "vectorised"] = "auto"  # ray: the engine inside every actor
+    of: Literal["auto", "loop", "vectorised", "compiled"] = (
+        "auto"  # ray: the engine inside every actor
+    )
     actors: int = 2  # ray: processes that share the clients; each has `workers` threads, or one
     gpus: float = 0.0  # ray: of each actor, or a part of one
     lost: Literal["redo", "count"] = "redo"  # ray: the work of an actor that dies
@@ -87,17 +92,22 @@ class EngineChoice:
         """The engine for this task."""
         asked = self.of if self.kind == "ray" else self.kind
         traits = _try(task, data, stacked=asked != "loop")
-        kind, why = self._decide(task, traits, data.examples.targets.device)
-        if kind == "vectorised" and traits.vmap_error:
+        kind, why = self._decide(task, data, traits)
+        problems = {
+            "loop": "",
+            "vectorised": traits.vmap_error,
+            "compiled": _uncompiled(task, data),
+        }
+        if problems[kind]:
             raise EngineError(
-                f"engine.kind must be 'loop' for the model {task.name}: it cannot be vectorised "
-                f"({traits.vmap_error}). Use engine.kind = 'loop' or 'auto'."
+                f"engine.kind must be one that can run the model {task.name}: it cannot be {kind} "
+                f"({problems[kind]}). Use engine.kind = 'loop' or 'auto'."
             )
         if self.kind == "ray":
-            return self._spread(ENGINES[kind], task, data, traits, buffers, why)
+            return self._spread(_engine(kind), task, data, traits, buffers, why)
         workers = self.workers or cpu_count()
         why = f"{kind}: {why}"
-        engine = ENGINES[kind](task, data, traits, buffers, workers, self.chunk, why)
+        engine = _engine(kind)(task, data, traits, buffers, workers, self.chunk, why)
         if self.memory == "disk":
             engine.memory = OnDisk()
         return engine
@@ -119,8 +129,9 @@ class EngineChoice:
         why = f"ray: {self.actors} actors, each {kind.__name__.lower()}: {why}"
         return Ray(task, data, traits, buffers, cpu_count(), self.chunk, why, spread)
 
-    def _decide(self, task: Task, traits: Traits, device: torch.device) -> tuple[str, str]:
+    def _decide(self, task: Task, data: ClientData, traits: Traits) -> tuple[str, str]:
         kind = self.of if self.kind == "ray" else self.kind
+        device = data.examples.targets.device
         if self.kind == "ray" and self.gpus:
             device = torch.device("cuda")
         if kind != "auto":
@@ -129,7 +140,16 @@ class EngineChoice:
             return "loop", f"{task.name} cannot be vectorised: {traits.vmap_error}"
         if device.type == "cpu" and task.has_convolutions:
             return "loop", "on a CPU, stacked convolutions are slower than one client at a time"
-        return "vectorised", f"{task.name} can be stacked over clients"
+        if device.type != "cpu" or not task.chain:
+            return "vectorised", f"{task.name} can be stacked over clients"
+        if task.layout.dim * data.batching.batch_size < WORTH_COMPILING:
+            return "vectorised", f"{task.name} can be stacked over clients, and is soon done"
+        if problem := _uncompiled(task, data):
+            return (
+                "vectorised",
+                f"{task.name} can be stacked over clients, but not compiled: {problem}",
+            )
+        return "compiled", f"{task.name} is a chain of linear layers"
 
 
 @contextmanager
@@ -176,6 +196,28 @@ def _try(task: Task, data: ClientData, stacked: bool) -> Traits:
         # The loop need not know, and torch takes seconds to prepare for its first vmap.
         error = "not tried" if not stacked else "" if task.chain else _vmap_error(task, batch)
         return Traits(is_random, mixes, error)
+
+
+def _engine(kind: str) -> type[InProcess]:
+    if kind == "compiled":
+        from fedtide.engines.compiled import Compiled  # with numba, which takes half a second
+
+        return Compiled
+    return {"loop": Loop, "vectorised": Vectorised}[kind]
+
+
+def _uncompiled(task: Task, data: ClientData) -> str:
+    """Why this task cannot be compiled; empty if it can."""
+    inputs, x = data.examples.inputs, task.initial.x
+    if task.chain is None or task.chain[0].inputs != inputs[0].numel():
+        return "it is more than linear layers and ReLUs"
+    if x.device.type != "cpu" or x.dtype != torch.float32:
+        return f"it computes on {x.device.type} with {x.dtype}"
+    if inputs.dtype != x.dtype or data.examples.mean:
+        return "its examples are prepared batch by batch"
+    if find_spec("numba") is None:
+        return "the package numba is missing: pip install fedtide[fast]"
+    return ""
 
 
 def _vmap_error(task: Task, batch: Batch) -> str:

@@ -125,7 +125,13 @@ def chain_step(lesson: Lesson, state: State, batch: Batch, mine: Any, k: int) ->
     if descends(lesson):
         seen = descend(lesson.task.chain, state.y, batch, lesson.lr)
         return state._replace(tally=state.tally + seen)
-    gradient, seen = gradients(lesson.task.chain, state.y, batch)
+    return followed(lesson, state, *gradients(lesson.task.chain, state.y, batch), mine, k)
+
+
+def followed(
+    lesson: Lesson, state: State, gradient: Tensor, seen: Tensor, mine: Any, k: int
+) -> State:
+    """`follow` for a stack of clients."""
     one = partial(follow, lesson)
     move = one if stacks(lesson) else vmap(one, in_dims=(0, 0, 0, 0, None))
     y, rule = move(gradient, state.y, state.rule, mine, k)
@@ -134,9 +140,13 @@ def chain_step(lesson: Lesson, state: State, batch: Batch, mine: Any, k: int) ->
 
 def descends(lesson: Lesson) -> bool:
     """Is a local step plain SGD, with nothing of the algorithm's in it?"""
-    kind = type(lesson.algorithm)
-    untouched = kind.direction is Algorithm.direction and kind.rate is Algorithm.rate
-    return untouched and lesson.rule.is_plain
+    return untouched(lesson.algorithm) and lesson.rule.is_plain
+
+
+def untouched(algorithm: AnyAlgorithm) -> bool:
+    """Does a local step follow its gradient, at the rate that the study asks for?"""
+    kind = type(algorithm)
+    return kind.direction is Algorithm.direction and kind.rate is Algorithm.rate
 
 
 def stacks(lesson: Lesson) -> bool:

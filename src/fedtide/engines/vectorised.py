@@ -30,6 +30,11 @@ from fedtide.engines.client import (
     surveyed,
 )
 
+Who = slice | NDArray[np.int64]
+Step = Callable[
+    [State, Any, int, Who, int], State
+]  # state, mine, k, who, the width of their batches
+
 CHUNK_BYTES = {"cpu": 16 << 20}  # about a processor's cache; elsewhere memory is the limit
 CHUNK_BYTES_ELSEWHERE = 1 << 30
 
@@ -42,9 +47,8 @@ class Vectorised(InProcess):
         order = np.argsort(-errand.walk.steps.cpu().numpy(), kind="stable")
         in_order = bool((order[1:] > order[:-1]).all())
         errand = errand if in_order else errand.some(order)
-        size = self._chunk(lesson, errand.picks)
-        parts = [errand.some(slice(k, k + size)) for k in range(0, len(order), size)]
-        work = partial(self._train, lesson)
+        parts = [errand.some(part) for part in self.parts(lesson, errand)]
+        work = partial(self.train, lesson)
         if self.traits.is_random:
             with seeded(seed):
                 reports = [work(part) for part in parts]
@@ -54,16 +58,13 @@ class Vectorised(InProcess):
         back = torch.from_numpy(np.argsort(order)).to(errand.walk.steps.device)
         return report if in_order else rows(report, back)
 
-    def _train(self, lesson: Lesson, errand: Errand) -> Report:
+    def train(self, lesson: Lesson, errand: Errand) -> Report:
         """One chunk of clients, already sorted by their number of steps."""
-        row, walk, examples = errand.rows, errand.walk, self.data.examples
-        counts, mask = walk.steps.cpu().numpy(), errand.picks.mask
-        places = torch.from_numpy(errand.picks.places).to(walk.steps.device)
-        targets, weights = examples.targets[places], torch.from_numpy(mask).to(walk.steps)
-        state, done = _stacked(lesson, row, len(counts)), []
-        step = self._step(lesson)
+        row, counts = errand.rows, errand.walk.steps.cpu().numpy()
+        state, done = stacked(lesson, row, len(counts)), []
+        step = self.step(lesson, errand.picks)
         mine, survey = row.mine, partial(self._survey, lesson, errand.ground)
-        sizes = mask.sum(2)  # [U, K]
+        sizes = errand.picks.mask.sum(2)  # [U, K]
         unfinished = (counts > np.arange(int(counts[0]))[:, None]).sum(1).tolist()
         for k, active in enumerate(unfinished):
             if active < len(state.y):
@@ -72,33 +73,49 @@ class Vectorised(InProcess):
             mine = survey(state, mine, k, False)
             now = rows(mine, slice(active)) if active < len(counts) else mine
             for who, width in self._together(sizes[:active, k]):
-                inputs = examples.inputs_at(places[who, k, :width])
-                batch = Batch(inputs, targets[who, k, :width], weights[who, k, :width])
                 if isinstance(who, slice):
-                    state = step(state, batch, now, k)
+                    state = step(state, now, k, who, width)
                 else:
                     some = torch.from_numpy(who).to(state.y.device)
-                    new = step(rows(state, some), batch, rows(now, some), k)
+                    new = step(rows(state, some), rows(now, some), k, who, width)
                     state = tree_map(lambda old, n, at=some: old.index_copy(0, at, n), state, new)
         state = joined([state, *reversed(done)])
-        mine = survey(state, mine, counts.astype(np.int64), True)
-        if declares(lesson.algorithm, "report"):
-            return conclude(lesson, state, mine, Walk(*(each[:, None] for each in walk)))
-        return vmap(partial(conclude, lesson))(state, mine, walk)
+        return self.concluded(lesson, errand, state, mine)
 
-    def _step(self, lesson: Lesson) -> Callable[[State, Batch, Any, int], State]:
+    def concluded(self, lesson: Lesson, errand: Errand, state: State, mine: Any) -> Report:
+        """Clients after their last steps."""
+        made = errand.walk.steps.cpu().numpy().astype(np.int64)
+        mine = self._survey(lesson, errand.ground, state, mine, made, True)
+        if declares(lesson.algorithm, "report"):
+            return conclude(lesson, state, mine, Walk(*(each[:, None] for each in errand.walk)))
+        return vmap(partial(conclude, lesson))(state, mine, errand.walk)
+
+    def step(self, lesson: Lesson, picks: Picks) -> Step:
         """One local step of a stack of clients: in closed form where there is one, else vmapped."""
-        chain, width = lesson.task.chain, math.prod(self.data.examples.inputs.shape[1:])
-        plain = type(lesson.algorithm).penalty is Algorithm.penalty
-        if chain and plain and chain[0].inputs == width:
-            return partial(chain_step, lesson)
-        return vmap(
-            partial(local_step, by_transform, lesson),
-            in_dims=(0, 0, 0, None),
-            randomness="different",
+        examples, device = self.data.examples, lesson.down.x.device
+        places, mask = (torch.from_numpy(field).to(device) for field in picks)
+        targets, weights = examples.targets[places], mask.to(lesson.down.x)
+        one = partial(local_step, by_transform, lesson)
+        move: Callable[[State, Batch, Any, int], State] = (
+            partial(chain_step, lesson)
+            if self.has_closed_form(lesson)
+            else vmap(one, in_dims=(0, 0, 0, None), randomness="different")
         )
 
-    def _together(self, sizes: NDArray[np.int64]) -> list[tuple[slice | NDArray[np.int64], int]]:
+        def step(state: State, mine: Any, k: int, who: Who, width: int) -> State:
+            inputs = examples.inputs_at(places[who, k, :width])
+            batch = Batch(inputs, targets[who, k, :width], weights[who, k, :width])
+            return move(state, batch, mine, k)
+
+        return step
+
+    def has_closed_form(self, lesson: Lesson) -> bool:
+        """Is a gradient here what `chain.gradients` computes?"""
+        chain, width = lesson.task.chain, math.prod(self.data.examples.inputs.shape[1:])
+        plain = type(lesson.algorithm).penalty is Algorithm.penalty
+        return chain is not None and plain and chain[0].inputs == width
+
+    def _together(self, sizes: NDArray[np.int64]) -> list[tuple[Who, int]]:
         """Clients whose batches, of these sizes [U], may be stacked, and the width of the stack.
 
         Rows that only fill the shape are harmless, unless the model mixes the examples of a batch as
@@ -138,18 +155,17 @@ class Vectorised(InProcess):
             )
         return tree_map(lambda whole, some: whole.index_copy(0, index, some), mine, new)
 
-    def _chunk(self, lesson: Lesson, picks: Picks) -> int:
-        """How many clients to stack: a function of the work alone, so that results never vary."""
-        if self.chunk:
-            return self.chunk
+    def parts(self, lesson: Lesson, errand: Errand) -> list[slice]:
+        """Which clients to stack: a function of the work alone, so that results never vary."""
         x, inputs = lesson.down.x, self.data.examples.inputs
-        batch: int = picks.places.shape[-1] * math.prod(inputs.shape[1:])
+        batch: int = errand.picks.places.shape[-1] * math.prod(inputs.shape[1:])
         each = 4 * (4 * x.numel() + batch)  # model, gradient, direction, optimiser; one batch
         budget = CHUNK_BYTES.get(x.device.type, CHUNK_BYTES_ELSEWHERE)
-        return max(1, budget // int(each))
+        size = self.chunk or max(1, budget // int(each))
+        return [slice(k, k + size) for k in range(0, len(errand.ids), size)]
 
 
-def _stacked(lesson: Lesson, row: Row, count: int) -> State:
+def stacked(lesson: Lesson, row: Row, count: int) -> State:
     """All clients of a chunk at the start of their round, in memory that can be written to."""
     y, _, buffers, tally = repeated(begin(lesson, Row(Nothing(), Nothing(), {})), count)
     state: State = tree_map(torch.clone, State(y, row.rule, row.buffers or buffers, tally))
