@@ -21,7 +21,7 @@ turns.wait()
 run(
     Experiment(
         data=Data(
-            name=from_tensors((inputs, labels), (inputs[:100], labels[:100]), keys=owners.tolist()),
+            name=from_tensors((inputs, labels), (inputs[:100], labels[:100]), keys=owners),
             partition=Natural(),
         ),
         population=Fixed(clients=work.clients, rounds=ENDLESS),

@@ -227,6 +227,7 @@ def run(
                 line |= result.means | probed(e.evaluation.probes, done)
                 era = now.era.after(line["train_accuracy"])
                 now = now._replace(server=server, model=model, era=era)
+                del result, done  # uploads are large: gone before the next ones come
             clock.lap("aggregate")
 
             if len(session.clients) and e.evaluation.due(t, e.population.length):

@@ -64,8 +64,9 @@ def test_closed_forms_agree(name, rule):
     """
     algorithm, world = TABLE[name].algorithm, World("chain", dtype=torch.float64)
     assert world.task().chain
-    loop, vectorised = (outcome(name, algorithm, rule, kind, world) for kind in KINDS)
-    assert_same(loop, vectorised, 1e-7 if isinstance(RULES[rule], Sgd) else TOLERANCE)
+    loop, *fast = (outcome(name, algorithm, rule, kind, world) for kind in [*KINDS, "compiled"])
+    for other in fast:
+        assert_same(loop, other, 1e-7 if isinstance(RULES[rule], Sgd) else TOLERANCE)
 
 
 @names
@@ -83,6 +84,18 @@ def test_threads_leave_every_bit_in_place(name, kind):
     two = drive(World().engine(kind, workers=2, chunk=2), algorithm, RULES["carried"])
     one = drive(World().engine(kind, workers=1, chunk=2), algorithm, RULES["carried"])
     assert_same(one, two, 0)
+
+
+@names
+@pytest.mark.parametrize("rule", ["sgd", "carried"])
+def test_threads_leave_every_bit_of_compiled_rounds_in_place(name, rule):
+    algorithm, world = TABLE[name].algorithm, World("chain")
+    one, *more = (
+        drive(world.engine("compiled", workers=workers, chunk=2), algorithm, RULES[rule])
+        for workers in (1, 2, 5)
+    )
+    for other in more:
+        assert_same(one, other, 0)
 
 
 @names

@@ -1,6 +1,7 @@
 """Engines against plain PyTorch, what they refuse, and how one is chosen."""
 
 from contextlib import closing
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from fedtide.core.types import Examples
 from fedtide.data.batches import Batching, ClientData
 from fedtide.data.holdings import Static
 from fedtide.engines.choose import EngineChoice
+from fedtide.engines.compiled import Compiled
 from fedtide.engines.loop import Loop
 from fedtide.engines.rules import Adam, Sgd
 from fedtide.engines.vectorised import Vectorised
@@ -207,9 +209,7 @@ def test_vectorised_refuses_an_lstm_and_names_the_way_out():
     with pytest.raises(EngineError) as caught:
         build("vectorised", lstm(), client_data(tokens=True))
     message = str(caught.value)
-    assert message.startswith(
-        "engine.kind must be 'loop' for the model EmbedHead: it cannot be vectorised ("
-    )
+    assert message.startswith("engine.kind must fit the model EmbedHead: it cannot be vectorised (")
     assert message.endswith("). Use engine.kind = 'loop' or 'auto'.")
     assert "\n" not in message
 
@@ -245,9 +245,7 @@ def test_what_cannot_be_vectorised_is_refused_in_one_sentence():
     with pytest.raises(EngineError) as caught:
         build("vectorised", Stubborn(), client_data())
     message = str(caught.value)
-    assert message.startswith(
-        "engine.kind must be 'loop' for the model Stubborn: it cannot be vectorised ("
-    )
+    assert message.startswith("engine.kind must fit the model Stubborn: it cannot be vectorised (")
     assert message.endswith("). Use engine.kind = 'loop' or 'auto'.")
     assert "\n" not in message
     engine = build("auto", Stubborn(), client_data())
@@ -257,9 +255,56 @@ def test_what_cannot_be_vectorised_is_refused_in_one_sentence():
 
 
 def test_auto_stacks_what_can_be_stacked():
-    engine = build("auto", nn.Sequential(nn.Flatten(), nn.Linear(50, 3)), client_data())
-    assert isinstance(engine, Vectorised)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(50, 8), nn.Tanh(), nn.Linear(8, 3))
+    engine = build("auto", net, client_data())
+    assert type(engine) is Vectorised
     assert engine.why == "vectorised: Sequential can be stacked over clients"
+
+
+def chain(width=3):
+    return nn.Sequential(nn.Flatten(), nn.Linear(50, width), nn.ReLU(), nn.Linear(width, 3))
+
+
+def test_auto_compiles_large_chains_of_linear_layers():
+    engine = build("auto", chain(width=600), client_data())
+    assert type(engine) is Compiled
+    assert engine.why == "compiled: Sequential is a chain of linear layers"
+
+
+def test_auto_does_not_compile_for_a_moments_work():
+    engine = build("auto", chain(), client_data())
+    assert type(engine) is Vectorised
+    assert engine.why == "vectorised: Sequential can be stacked over clients, and is soon done"
+
+
+def test_without_a_compiler_chains_are_stacked(monkeypatch):
+    monkeypatch.setattr("fedtide.engines.choose.find_spec", lambda name: None)
+    engine = build("auto", chain(width=600), client_data())
+    assert type(engine) is Vectorised
+    assert engine.why == (
+        "vectorised: Sequential can be stacked over clients, but not compiled: "
+        "the package numba is missing: pip install fedtide[fast]"
+    )
+
+
+@pytest.mark.parametrize(
+    ("net", "changed", "why"),
+    [
+        (lambda: chain(), {"mean": (0.5, 0.5), "std": (1.0, 1.0)}, "its examples are prepared"),
+        (
+            lambda: chain().to(torch.bfloat16),
+            {"inputs": client_data().examples.inputs.to(torch.bfloat16)},
+            "it computes on cpu with torch.bfloat16",
+        ),
+        (lambda: module(), {}, "it is more than linear layers and ReLUs"),
+        (lambda: nn.Linear(5, 3), {}, "it is more than linear layers and ReLUs"),
+    ],
+)
+def test_what_cannot_be_compiled_says_why(net, changed, why):
+    data = client_data()
+    data = replace(data, examples=replace(data.examples, **changed))
+    with pytest.raises(EngineError, match=f"it cannot be compiled .{why}"):
+        build("compiled", net(), data)
 
 
 def test_auto_loops_over_convolutions_on_a_processor():

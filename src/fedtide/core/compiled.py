@@ -7,7 +7,7 @@ client's batch stays in the cache from the first product to the last. Needs numb
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
@@ -17,12 +17,12 @@ from torch import Tensor
 
 from fedtide.core.chain import Chain
 
-Floats = NDArray[np.float32]
+Floats = NDArray[Any]  # float32 or float64
 Whole = NDArray[np.int64]
-Function = TypeVar("Function", bound=Callable[..., None])
+Function = TypeVar("Function", bound=Callable[..., object])
 
 BLOCK = 32  # rows that a product goes through before it turns to the next weights: they stay in the cache
-ZERO, ONE = np.float32(0), np.float32(1)
+ZERO = np.float32(0)
 
 
 class Rows(NamedTuple):
@@ -63,7 +63,7 @@ def walk(
         places,
         labels,
         sizes,
-        np.array([lr, momentum, decay], np.float32),
+        y.new_tensor([lr, momentum, decay]).numpy(),
         seen.numpy(),
     )
     return seen
@@ -93,76 +93,70 @@ def _compiled(function: Function) -> Function:
 
 @_compiled
 def _products(rows: Floats, at: Whole, weights: Floats, out: Floats) -> None:
-    """out[i, o] = rows[at[i]] . weights[o]: two rows and four weights at once fill the registers."""
-    count, outputs = len(out), len(weights)
+    """out[i, o] = rows[at[i]] . weights[o]: twelve sums at once are what a processor's registers hold."""
+    count, outputs = out.shape
     for first in range(0, count, BLOCK):
-        last = min(first + BLOCK, count)
-        for a in range(0, outputs, 4):
-            b, c, d = min(a + 1, outputs - 1), min(a + 2, outputs - 1), min(a + 3, outputs - 1)
-            wa, wb, wc, wd = weights[a], weights[b], weights[c], weights[d]
-            for i in range(first, last, 2):
-                j = min(i + 1, count - 1)
-                x, y = rows[at[i]], rows[at[j]]
-                xa = xb = xc = xd = ya = yb = yc = yd = ZERO
-                for k in range(len(x)):
-                    pa, pb, pc, pd = wa[k], wb[k], wc[k], wd[k]
-                    p = x[k]
-                    xa, xb, xc, xd = xa + p * pa, xb + p * pb, xc + p * pc, xd + p * pd
-                    p = y[k]
-                    ya, yb, yc, yd = ya + p * pa, yb + p * pb, yc + p * pc, yd + p * pd
-                out[i, a], out[i, b], out[i, c], out[i, d] = xa, xb, xc, xd
-                out[j, a], out[j, b], out[j, c], out[j, d] = ya, yb, yc, yd
+        for o in range(0, outputs, 3):
+            p, q = min(o + 1, outputs - 1), min(o + 2, outputs - 1)
+            wo, wp, wq = weights[o], weights[p], weights[q]
+            for a in range(first, min(first + BLOCK, count), 4):
+                b, c, d = min(a + 1, count - 1), min(a + 2, count - 1), min(a + 3, count - 1)
+                xa, xb, xc, xd = rows[at[a]], rows[at[b]], rows[at[c]], rows[at[d]]
+                ao = ap = aq = bo = bp = bq = co = cp = cq = do = dp = dq = ZERO
+                for k in range(len(wo)):
+                    ko, kp, kq = wo[k], wp[k], wq[k]
+                    x = xa[k]
+                    ao, ap, aq = ao + x * ko, ap + x * kp, aq + x * kq
+                    x = xb[k]
+                    bo, bp, bq = bo + x * ko, bp + x * kp, bq + x * kq
+                    x = xc[k]
+                    co, cp, cq = co + x * ko, cp + x * kp, cq + x * kq
+                    x = xd[k]
+                    do, dp, dq = do + x * ko, dp + x * kp, dq + x * kq
+                out[a, o], out[a, p], out[a, q] = ao, ap, aq
+                out[b, o], out[b, p], out[b, q] = bo, bp, bq
+                out[c, o], out[c, p], out[c, q] = co, cp, cq
+                out[d, o], out[d, p], out[d, q] = do, dp, dq
+
+
+@_compiled
+def _four(shares: Floats, a: int, last: int, o: int) -> tuple[Any, ...]:
+    """Four neighbours of column o; zeros from `last` on."""
+    b = shares[a + 1, o] if a + 1 < last else ZERO
+    c = shares[a + 2, o] if a + 2 < last else ZERO
+    d = shares[a + 3, o] if a + 3 < last else ZERO
+    return shares[a, o], b, c, d
 
 
 @_compiled
 def _mixtures(rows: Floats, at: Whole, shares: Floats, into: Floats) -> None:
     """into[o] += the sum over i of shares[i, o] * rows[at[i]]: four rows and three sums at once."""
     count, sums = shares.shape
-    spare = np.empty((2, into.shape[1]), np.float32)  # instead of a second and a third sum
+    spare = np.empty((2, into.shape[1]), into.dtype)  # instead of a second and a third sum
     for first in range(0, count, BLOCK):
         last = min(first + BLOCK, count)
         for o in range(0, sums, 3):
-            q, r = min(o + 1, sums - 1), min(o + 2, sums - 1)
-            to_o, to_q, to_r = (
-                into[o],
-                into[q] if q > o else spare[0],
-                into[r] if r > q else spare[1],
-            )
+            p, q = min(o + 1, sums - 1), min(o + 2, sums - 1)
+            to_p, to_q = into[p] if p > o else spare[0], into[q] if q > p else spare[1]
+            to_o = into[o]
             for a in range(first, last, 4):
                 b, c, d = min(a + 1, last - 1), min(a + 2, last - 1), min(a + 3, last - 1)
-                has_b, has_c, has_d = ONE * (b > a), ONE * (c > b), ONE * (d > c)
                 xa, xb, xc, xd = rows[at[a]], rows[at[b]], rows[at[c]], rows[at[d]]
-                oa, ob, oc, od = (
-                    shares[a, o],
-                    has_b * shares[b, o],
-                    has_c * shares[c, o],
-                    has_d * shares[d, o],
-                )
-                qa, qb, qc, qd = (
-                    shares[a, q],
-                    has_b * shares[b, q],
-                    has_c * shares[c, q],
-                    has_d * shares[d, q],
-                )
-                ra, rb, rc, rd = (
-                    shares[a, r],
-                    has_b * shares[b, r],
-                    has_c * shares[c, r],
-                    has_d * shares[d, r],
-                )
+                oa, ob, oc, od = _four(shares, a, last, o)
+                pa, pb, pc, pd = _four(shares, a, last, p)
+                qa, qb, qc, qd = _four(shares, a, last, q)
                 for k in range(len(to_o)):
                     ka, kb, kc, kd = xa[k], xb[k], xc[k], xd[k]
                     to_o[k] += oa * ka + ob * kb + oc * kc + od * kd
+                    to_p[k] += pa * ka + pb * kb + pc * kc + pd * kd
                     to_q[k] += qa * ka + qb * kb + qc * kc + qd * kd
-                    to_r[k] += ra * ka + rb * kb + rc * kc + rd * kd
 
 
 @_compiled
 def _errors(logits: Floats, labels: Whole, seen: Floats) -> None:
     """From logits to the gradient of their mean cross entropy; adds up loss and right answers."""
     count, classes = logits.shape
-    even = ONE * count
-    loss, right = 0.0, 0
+    loss, right, share = 0.0, 0, 1 / logits.dtype.type(count)
     for i in range(count):
         row, label = logits[i], labels[i]
         best = 0
@@ -176,8 +170,8 @@ def _errors(logits: Floats, labels: Whole, seen: Floats) -> None:
         loss += np.log(total) - (told - top)
         right += best == label
         for c in range(classes):
-            row[c] /= total * even
-        row[label] -= ONE / even
+            row[c] *= share / total
+        row[label] -= share
     seen[0] += loss
     seen[1] += right
     seen[2] += count
@@ -209,7 +203,7 @@ def _add_gradient(
     left: Floats,
     order: Whole,
     error: Floats,
-    scale: np.float32,
+    scale: Any,
     out: Floats,
 ) -> None:
     """Add to `out`, from the error of the logits; it may be `x` itself: a layer changes when it is done."""
@@ -219,7 +213,7 @@ def _add_gradient(
         rows, index, back = inputs, at, error
         if n:
             rows, index = left[n - 1, : count * width].reshape(count, width), order
-            back = np.zeros((count, width), np.float32)
+            back = np.zeros((count, width), x.dtype)
             weight = x[w : w + outputs * width].reshape(outputs, width)
             _mixtures(weight, order, error.T.copy(), back)
             if layers[n - 1, 4]:
@@ -251,7 +245,7 @@ def _walk(
     lr, momentum, decay = rates
     widest = layers[:, 2:4].max()
     order = np.arange(max(places.shape[2], widest))
-    left = np.empty((len(layers), places.shape[2] * widest), np.float32)
+    left = np.empty((len(layers), places.shape[2] * widest), y.dtype)
     for u in range(len(y)):
         x = y[u]
         for k in range(sizes.shape[1]):
@@ -261,7 +255,7 @@ def _walk(
             _outputs(layers, x, inputs, at, left, order)
             error = left[-1, : len(at) * layers[-1, 2]].reshape(len(at), layers[-1, 2])
             _errors(error, told, seen[u])
-            out, scale = (v[u], ONE) if len(v) else (x, -lr)
+            out, scale = (v[u], y.dtype.type(1)) if len(v) else (x, -lr)
             if len(v):
                 for i in range(len(x)):
                     out[i] = momentum * out[i] + decay * x[i]

@@ -100,7 +100,7 @@ class EngineChoice:
         }
         if problems[kind]:
             raise EngineError(
-                f"engine.kind must be one that can run the model {task.name}: it cannot be {kind} "
+                f"engine.kind must fit the model {task.name}: it cannot be {kind} "
                 f"({problems[kind]}). Use engine.kind = 'loop' or 'auto'."
             )
         if self.kind == "ray":
@@ -211,7 +211,7 @@ def _uncompiled(task: Task, data: ClientData) -> str:
     inputs, x = data.examples.inputs, task.initial.x
     if task.chain is None or task.chain[0].inputs != inputs[0].numel():
         return "it is more than linear layers and ReLUs"
-    if x.device.type != "cpu" or x.dtype != torch.float32:
+    if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64):
         return f"it computes on {x.device.type} with {x.dtype}"
     if inputs.dtype != x.dtype or data.examples.mean:
         return "its examples are prepared batch by batch"

@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from fedtide.core.compiled import Rows, gradients, walk
 from fedtide.data.batches import Picks
@@ -17,9 +19,9 @@ from fedtide.engines.vectorised import Step, Vectorised, Who, stacked
 class Compiled(Vectorised):
     """Rounds of SGD need nothing else; whatever an algorithm adds to a step stays stacked."""
 
-    def train(self, lesson: Lesson, errand: Errand) -> Report:
+    def cohort(self, lesson: Lesson, errand: Errand) -> Report:
         if not self._walks(lesson):
-            return super().train(lesson, errand)
+            return super().cohort(lesson, errand)
         chain, rule, state = (
             lesson.task.chain,
             lesson.rule,
@@ -27,13 +29,19 @@ class Compiled(Vectorised):
         )
         assert chain is not None
         assert isinstance(rule, Sgd)
-        made = np.arange(errand.picks.mask.shape[1]) < errand.walk.steps.numpy()[:, None]
-        rows = self._rows(errand.picks)
-        rows = rows._replace(sizes=rows.sizes * made)
         velocity = (
             state.rule.v if rule.momentum else torch.zeros_like(state.y) if rule.decay else None
         )
-        seen = walk(chain, state.y, velocity, rows, lesson.lr, rule.momentum, rule.decay)
+        rows, steps = self._rows(errand.picks), errand.walk.steps.numpy()
+        rows.sizes[np.arange(rows.sizes.shape[1]) >= steps[:, None]] = 0
+
+        def some(part: slice) -> Tensor:
+            inputs, *picks = rows
+            mine = Rows(inputs, *(field[part] for field in picks))
+            v = None if velocity is None else velocity[part]
+            return walk(chain, state.y[part], v, mine, lesson.lr, rule.momentum, rule.decay)
+
+        seen = torch.cat(self.across(some, self._shares(steps)))
         return self.concluded(lesson, errand, state._replace(tally=seen), errand.rows.mine)
 
     def step(self, lesson: Lesson, picks: Picks) -> Step:
@@ -48,14 +56,11 @@ class Compiled(Vectorised):
 
         return step
 
-    def parts(self, lesson: Lesson, errand: Errand) -> list[slice]:
-        """As many as there are threads, with equally many steps: nobody sees who else is in a part."""
-        if not self._walks(lesson):
-            return super().parts(lesson, errand)
-        steps = np.cumsum(errand.walk.steps.numpy())
-        ends = np.searchsorted(steps, steps[-1] * np.arange(1, self.workers) / self.workers) + 1
-        cuts = np.unique([0, *ends, len(steps)]).tolist()
-        return [slice(*pair) for pair in pairwise(cuts)]
+    def _shares(self, steps: NDArray[np.float32]) -> list[slice]:
+        """A part of the cohort for each thread, with about equally many steps."""
+        made = np.cumsum(steps)
+        ends = np.searchsorted(made, made[-1] * np.arange(1, self.workers) / self.workers) + 1
+        return [slice(*pair) for pair in pairwise(np.unique([0, *ends, len(steps)]).tolist())]
 
     def _walks(self, lesson: Lesson) -> bool:
         """Is a local round nothing but SGD?"""
