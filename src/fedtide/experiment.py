@@ -218,6 +218,7 @@ def run(
                 result = gate.received(result, hostile, t)  # some may be lost or refused
                 ids, line = result.ids, answered(line, result.ids, work) | dict(result.facts)
                 clock.lap("train")
+                clock.part("gather", "train", result.gather)
             if len(ids):  # without a cohort the model stays as it is
                 cohort = house.cohort(t, ids, result.walk)
                 server = gate.aggregated(algorithm, now.server, result, cohort)

@@ -56,6 +56,10 @@ OTHERS = {
     "shared layer": shared,
     "hook": hooked,
     "lone activation": nn.ReLU,
+    "head flattens": lambda: EmbedHead(nn.Identity(), nn.Sequential(nn.Flatten(), nn.Linear(6, 3))),
+    "head begins with relu": lambda: EmbedHead(
+        nn.Sequential(nn.Flatten(), nn.Linear(6, 5)), nn.Sequential(nn.ReLU(), nn.Linear(5, 3))
+    ),
 }
 
 

@@ -10,6 +10,7 @@ from torch import nn
 
 from fedtide.algorithms import ALGORITHMS
 from fedtide.algorithms.base import Context
+from fedtide.algorithms.fedavg import FedAvg
 from fedtide.algorithms.fedprox import FedProx
 from fedtide.core.task import Task
 from fedtide.core.trees import leaves
@@ -19,6 +20,7 @@ from fedtide.data.holdings import Static
 from fedtide.engines.choose import EngineChoice
 from fedtide.engines.client import Lesson, stacks
 from fedtide.engines.rules import Adam, Sgd
+from fedtide.models.base import EmbedHead
 
 SIZES = (9, 4, 17, 12)
 RULES = {
@@ -80,6 +82,44 @@ def test_the_closed_form_computes_what_the_loop_computes(kind, rule):
     ]
     for mine, theirs in zip(*runs, strict=True):
         torch.testing.assert_close(mine, theirs, atol=1e-7, rtol=1e-7)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Held(FedAvg):
+    """A penalty on everything a penalty can see: the model, its features, its logits, other looks."""
+
+    def penalty(self, y, out, look, down, mine):
+        drift = (y - 2 * down.x).square().sum()
+        features = (out.features * look(down.x).features).flatten(1).sin().sum(1)
+        return 0.1 * drift + features + 0.3 * (out.logits * look(0.5 * y).logits.cos()).sum(1)
+
+
+HALVES = {
+    "not split": mlp,
+    "features in the middle": lambda: EmbedHead(
+        nn.Sequential(nn.Flatten(), nn.Linear(64, 9), nn.ReLU()), nn.Linear(9, 3)
+    ),
+    "features before two layers": lambda: EmbedHead(
+        nn.Sequential(nn.Flatten(), nn.Linear(64, 9)),
+        nn.Sequential(nn.Linear(9, 5), nn.ReLU(), nn.Linear(5, 3)),
+    ),
+    "features are the inputs": lambda: EmbedHead(nn.Flatten(), nn.Linear(64, 3)),
+    "nothing behind the features": lambda: EmbedHead(mlp(), nn.Identity()),
+}
+
+
+@pytest.mark.parametrize("halves", HALVES)
+def test_a_penalty_in_closed_form_is_that_of_the_loop(halves):
+    raw = images()
+    exact = Examples(raw.ready(raw.inputs).double(), raw.targets)
+    assert Task(HALVES[halves]()).chain
+    runs = [
+        trained(engine(e, lambda: HALVES[halves]().double(), exact), Held(), Sgd(momentum=0.5))
+        for e in ("loop", "vectorised", "compiled")
+    ]
+    for other in runs[1:]:
+        for mine, theirs in zip(runs[0], other, strict=True):
+            torch.testing.assert_close(mine, theirs, atol=1e-9, rtol=1e-9)
 
 
 @pytest.mark.parametrize("workers", [2, 3])

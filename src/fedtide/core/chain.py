@@ -6,14 +6,14 @@ of small networks spends most of autograd's time between the operations.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from fedtide.core.types import Batch
+from fedtide.core.types import Batch, Outputs
 
 
 class Layer(NamedTuple):
@@ -24,6 +24,7 @@ class Layer(NamedTuple):
     outputs: int
     inputs: int
     relu: bool
+    is_head: bool  # is what enters it what the model calls its features?
 
     def of(self, vectors: Tensor) -> Tensor:
         """This layer's weights, [U, outputs, inputs], in stacked vectors."""
@@ -31,6 +32,17 @@ class Layer(NamedTuple):
 
 
 Chain = tuple[Layer, ...]
+
+
+class Extra(NamedTuple):
+    """The gradient of what is added to the loss: by the model itself, and by what it says of a batch."""
+
+    y: Tensor  # [U, dim]
+    features: Tensor  # [U, B, ...]
+    logits: Tensor  # [U, B, classes]
+
+
+Addition = Callable[[Outputs], Extra]
 
 
 def chain_of(module: nn.Module) -> Chain | None:
@@ -44,35 +56,41 @@ def chain_of(module: nn.Module) -> Chain | None:
     if any(part._forward_hooks or part._forward_pre_hooks for part in module.modules()):
         return None
     named = {id(p): name for name, p in module.named_parameters()}
-    places = _places(module)
+    places, head = _places(module), _head(module)
+    if head and type(head[0]) is not nn.Linear:
+        return None  # its features are not what enters a layer
     layers = []
     for part, then in zip(parts, [*kinds[1:], None], strict=True):
         if isinstance(part, nn.Linear):
             weight = places[named[id(part.weight)]]
             bias = None if part.bias is None else places[named[id(part.bias)]]
-            layers.append(Layer(weight, bias, part.out_features, part.in_features, then is nn.ReLU))
+            shape = part.out_features, part.in_features
+            layers.append(Layer(weight, bias, *shape, then is nn.ReLU, part in head[:1]))
     tied = sum(len(list(part.parameters())) for part in parts) != len(places)
     return None if tied or layers[-1].relu else tuple(layers)
 
 
-def gradients(chain: Chain, y: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+def gradients(
+    chain: Chain, y: Tensor, batch: Batch, added: Addition | None = None
+) -> tuple[Tensor, Tensor]:
     """Gradients [U, dim] of the mean cross entropy of each client's batch [U, B, ...] at its model.
 
     Also [U, 3]: the summed loss, the correct answers and the examples of each batch. Every example is a
     column, as in a textbook: a short and wide product is twice as fast as a tall and narrow one.
+    What else is `added` to the loss is not part of the summed loss.
     """
-    columns, error, seen = _errors(chain, y, batch)
+    columns, error, seen, extra = _errors(chain, y, batch, added)
     gradient = torch.empty_like(y)
-    for layer, entered, back in _backwards(chain, y, columns, error):
+    for layer, entered, back in _backwards(chain, y, columns, error, extra):
         torch.bmm(back, entered.mT, out=layer.of(gradient))
         if layer.bias is not None:
             torch.sum(back, 2, out=gradient[:, layer.bias])
-    return gradient, seen
+    return gradient if extra is None else gradient.add_(extra.y), seen
 
 
 def descend(chain: Chain, y: Tensor, batch: Batch, lr: float) -> Tensor:
     """One step of plain SGD from y, in place: the step is part of the product. Returns [U, 3], as above."""
-    columns, error, seen = _errors(chain, y, batch)
+    columns, error, seen, _ = _errors(chain, y, batch)
     for layer, entered, back in _backwards(chain, y, columns, error):
         layer.of(y).baddbmm_(back, entered.mT, alpha=-lr)
         if layer.bias is not None:
@@ -80,8 +98,10 @@ def descend(chain: Chain, y: Tensor, batch: Batch, lr: float) -> Tensor:
     return seen
 
 
-def _errors(chain: Chain, y: Tensor, batch: Batch) -> tuple[list[Tensor], Tensor, Tensor]:
-    """What enters each layer; the gradient of the logits [U, classes, B]; what was seen [U, 3]."""
+def _errors(
+    chain: Chain, y: Tensor, batch: Batch, added: Addition | None = None
+) -> tuple[list[Tensor], Tensor, Tensor, Extra | None]:
+    """What enters each layer; the gradient of the logits [U, classes, B]; what was seen [U, 3]; the extra."""
     columns = outputs(chain, y, batch.inputs)
     logits, target = columns.pop(), batch.targets[:, None]
     right = logits.max(1).indices == batch.targets  # six times as fast as argmax over columns
@@ -90,7 +110,14 @@ def _errors(chain: Chain, y: Tensor, batch: Batch) -> tuple[list[Tensor], Tensor
     seen = torch.stack([each * mask, right * mask, mask]).sum(2).mT
     back = log_p.exp_().scatter_add_(1, target, torch.full_like(target, -1, dtype=y.dtype))
     back *= (mask / seen[:, 2:].clamp(min=1))[:, None]
-    return columns, back, seen
+    if added is None:
+        return columns, back, seen, None
+    features = next((c for layer, c in zip(chain, columns, strict=True) if layer.is_head), logits)
+    extra = added(Outputs(features.mT, logits.mT))
+    back += extra.logits.mT
+    if features is logits:  # the model is not split: its features are its logits
+        back += extra.features.mT
+    return columns, back, seen, extra
 
 
 def outputs(chain: Chain, y: Tensor, inputs: Tensor) -> list[Tensor]:
@@ -107,7 +134,7 @@ def outputs(chain: Chain, y: Tensor, inputs: Tensor) -> list[Tensor]:
 
 
 def _backwards(
-    chain: Chain, y: Tensor, columns: list[Tensor], back: Tensor
+    chain: Chain, y: Tensor, columns: list[Tensor], back: Tensor, extra: Extra | None = None
 ) -> Iterator[tuple[Layer, Tensor, Tensor]]:
     """Each layer from the last, what entered it, and the gradient of what left it [U, outputs, B].
 
@@ -117,9 +144,18 @@ def _backwards(
         layer, entered, left = chain[number], columns[number], back
         if number:
             back = torch.bmm(layer.of(y).mT, back)
+            if extra is not None and layer.is_head:
+                back += extra.features.mT
             if chain[number - 1].relu:
                 back = torch.ops.aten.threshold_backward(back, entered, 0)
         yield layer, entered, left
+
+
+def _head(module: nn.Module) -> list[nn.Module]:
+    """The parts of the second half of a module that is split."""
+    split = getattr(module, "is_split", False)
+    parts = _in_order(module.get_submodule("head")) if split else iter(())
+    return [part for part in parts if type(part) is not nn.Identity]
 
 
 def _in_order(module: nn.Module) -> Iterator[nn.Module]:

@@ -33,6 +33,10 @@ class Rows(NamedTuple):
     labels: Whole  # [U, K, B]
     sizes: Whole  # [U, K]: how many of a batch count; 0 ends a client's round
 
+    def some(self, clients: Any, steps: slice = slice(None)) -> Rows:
+        """Of these clients, at these steps."""
+        return Rows(self.inputs, *(field[clients, steps] for field in self[1:]))
+
 
 def gradients(chain: Chain, y: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
     """As `chain.gradients`, of one step."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -61,6 +62,7 @@ class Result(NamedTuple):
     training: Training
     walk: Walk
     is_sum: bool = False  # are `up` and `buffers` weighted sums over the cohort instead?
+    gather: float = 0.0  # seconds that went into choosing and fetching examples
     facts: Mapping[str, Any] = {}  # for the journal
 
     @property
@@ -195,7 +197,9 @@ class InProcess(Engine):
         if not rule.carried:
             mine = mine._replace(rule=repeated(rule.start(down.x), len(ids)))
         walk = walked(rule, lr, steps, down.x)
-        picks = self.data.picks(t, ids, steps, purpose)
+        self._fetches: list[float] = []
+        with self.fetching():
+            picks = self.data.picks(t, ids, steps, purpose)
         ground = None
         if algorithm.surveys != "never":
             stride = self.data.batching.per_pass(self.data.holdings.sizes(t, ids))
@@ -209,7 +213,16 @@ class InProcess(Engine):
             done.buffers if local else {},
         )
         self.memory.put(ids, kept)
-        return Result(ids, done.up, done.buffers, done.training, walk)
+        # Threads fetch beside each other; the first entry is from before they began.
+        gather = self._fetches[0] + sum(self._fetches[1:]) / self.workers
+        return Result(ids, done.up, done.buffers, done.training, walk, gather=gather)
+
+    @contextmanager
+    def fetching(self) -> Iterator[None]:
+        """Note how long this takes: it goes into `Result.gather`."""
+        began = perf_counter()
+        yield
+        self._fetches.append(perf_counter() - began)
 
     @abstractmethod
     def cohort(self, lesson: Lesson, errand: Errand) -> Report:
@@ -219,7 +232,8 @@ class InProcess(Engine):
         """The examples at `index`, ready for a step."""
         examples = self.data.examples
         device = examples.targets.device
-        inputs, targets = examples.take(torch.from_numpy(index).to(device))
+        with self.fetching():
+            inputs, targets = examples.take(torch.from_numpy(index).to(device))
         return Batch(inputs, targets, torch.from_numpy(mask).to(device, torch.get_default_dtype()))
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.func import grad, vmap
 
 from fedtide.algorithms.base import Algorithm, Survey
-from fedtide.core.chain import descend, gradients
+from fedtide.core.chain import Extra, descend, gradients
 from fedtide.core.task import Task
 from fedtide.core.types import Batch, Buffers, Outputs, Training, Vector, Walk
 from fedtide.engines.rules import Rule
@@ -125,7 +125,31 @@ def chain_step(lesson: Lesson, state: State, batch: Batch, mine: Any, k: int) ->
     if descends(lesson):
         seen = descend(lesson.task.chain, state.y, batch, lesson.lr)
         return state._replace(tally=state.tally + seen)
-    return followed(lesson, state, *gradients(lesson.task.chain, state.y, batch), mine, k)
+    added = partial(penalised, lesson, state.y, batch, mine) if penalises(lesson) else None
+    gradient, seen = gradients(lesson.task.chain, state.y, batch, added)
+    return followed(lesson, state, gradient, seen, mine, k)
+
+
+def penalised(lesson: Lesson, y: Tensor, batch: Batch, mine: Any, out: Outputs) -> Extra:
+    """The gradient of the algorithm's penalty: by each client's model, its features and its logits."""
+
+    def one(y: Vector, out: Outputs, batch: Batch, mine: Any) -> tuple[Tensor, ...]:
+        def look(x: Vector) -> Outputs:
+            return lesson.task.view(x, lesson.buffers, batch.inputs)
+
+        def mean(y: Vector, *out: Tensor) -> Tensor:
+            each = lesson.algorithm.penalty(y, Outputs(*out), look, lesson.down, mine)
+            return (each * batch.mask).sum() / batch.mask.sum().clamp(min=1)
+
+        found: tuple[Tensor, ...] = grad(mean, argnums=(0, 1, 2))(y, *out)
+        return found
+
+    return Extra(*vmap(one)(y, out, batch, mine))
+
+
+def penalises(lesson: Lesson) -> bool:
+    """Does the algorithm add something to the loss?"""
+    return type(lesson.algorithm).penalty is not Algorithm.penalty
 
 
 def followed(
@@ -140,13 +164,14 @@ def followed(
 
 def descends(lesson: Lesson) -> bool:
     """Is a local step plain SGD, with nothing of the algorithm's in it?"""
-    return untouched(lesson.algorithm) and lesson.rule.is_plain
+    return untouched(lesson) and lesson.rule.is_plain
 
 
-def untouched(algorithm: AnyAlgorithm) -> bool:
-    """Does a local step follow its gradient, at the rate that the study asks for?"""
-    kind = type(algorithm)
-    return kind.direction is Algorithm.direction and kind.rate is Algorithm.rate
+def untouched(lesson: Lesson) -> bool:
+    """Does a local step follow the gradient of the loss, at the rate that the study asks for?"""
+    kind = type(lesson.algorithm)
+    follows = kind.direction is Algorithm.direction and kind.rate is Algorithm.rate
+    return follows and not penalises(lesson)
 
 
 def stacks(lesson: Lesson) -> bool:

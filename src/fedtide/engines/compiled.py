@@ -1,6 +1,7 @@
 """Linear models and MLPs on a CPU: whole local rounds in compiled code, client by client."""
 
 from itertools import pairwise
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,12 @@ from torch import Tensor
 from fedtide.core.compiled import Rows, gradients, walk
 from fedtide.data.batches import Picks
 from fedtide.engines.base import Errand
-from fedtide.engines.client import Lesson, Report, State, followed, untouched
+from fedtide.engines.client import Lesson, Report, State, followed, penalises, untouched
 from fedtide.engines.rules import Sgd
-from fedtide.engines.vectorised import Step, Vectorised, Who, stacked
+from fedtide.engines.vectorised import CHUNK_BYTES, Step, Vectorised, Who, stacked
+
+GRAIN = 2_000_000  # multiplications of a step that are worth its calls from Python
+MOST_PARTS = 8
 
 
 class Compiled(Vectorised):
@@ -22,36 +26,40 @@ class Compiled(Vectorised):
     def cohort(self, lesson: Lesson, errand: Errand) -> Report:
         if not self._walks(lesson):
             return super().cohort(lesson, errand)
-        chain, rule, state = (
-            lesson.task.chain,
-            lesson.rule,
-            stacked(lesson, errand.rows, len(errand.ids)),
-        )
+        chain, rule, steps = lesson.task.chain, lesson.rule, errand.walk.steps.numpy()
         assert chain is not None
         assert isinstance(rule, Sgd)
-        velocity = (
-            state.rule.v if rule.momentum else torch.zeros_like(state.y) if rule.decay else None
-        )
-        rows, steps = self._rows(errand.picks), errand.walk.steps.numpy()
+        state, rows = stacked(lesson, errand.rows, len(steps)), self._rows(errand.picks)
+        velocity = torch.zeros_like(state.y) if rule.decay else None
+        velocity = state.rule.v if rule.momentum else velocity
         rows.sizes[np.arange(rows.sizes.shape[1]) >= steps[:, None]] = 0
 
         def some(part: slice) -> Tensor:
-            inputs, *picks = rows
-            mine = Rows(inputs, *(field[part] for field in picks))
-            v = None if velocity is None else velocity[part]
-            return walk(chain, state.y[part], v, mine, lesson.lr, rule.momentum, rule.decay)
+            y, v = state.y[part], None if velocity is None else velocity[part]
+            return walk(chain, y, v, rows.some(part), lesson.lr, rule.momentum, rule.decay)
 
         seen = torch.cat(self.across(some, self._shares(steps)))
         return self.concluded(lesson, errand, state._replace(tally=seen), errand.rows.mine)
 
+    def parts(self, lesson: Lesson, errand: Errand) -> list[slice]:
+        """Equal parts: enough for a few threads, but large enough to be worth the way into them."""
+        if self.chunk or penalises(lesson):
+            return super().parts(lesson, errand)
+        clients, dim = len(errand.ids), lesson.down.x.numel()
+        worth = GRAIN // (dim * errand.picks.places.shape[-1])
+        fits = CHUNK_BYTES["cpu"] // (16 * dim)  # model, gradient, direction, optimiser
+        count = ceil(clients / max(1, min(fits, max(worth, ceil(clients / MOST_PARTS)))))
+        size = ceil(clients / count)
+        return [slice(k, k + size) for k in range(0, clients, size)]
+
     def step(self, lesson: Lesson, picks: Picks) -> Step:
-        if not self.has_closed_form(lesson):
+        if penalises(lesson):
             return super().step(lesson, picks)
         chain, rows = lesson.task.chain, self._rows(picks)
         assert chain is not None
 
         def step(state: State, mine: Any, k: int, who: Who, width: int) -> State:
-            now = Rows(rows.inputs, *(field[who, k : k + 1] for field in rows[1:]))
+            now = rows.some(who, slice(k, k + 1))
             return followed(lesson, state, *gradients(chain, state.y, now), mine, k)
 
         return step
@@ -65,8 +73,7 @@ class Compiled(Vectorised):
     def _walks(self, lesson: Lesson) -> bool:
         """Is a local round nothing but SGD?"""
         sgd = isinstance(lesson.rule, Sgd) and not lesson.rule.clip
-        alone = untouched(lesson.algorithm) and lesson.algorithm.surveys != "epochs"
-        return sgd and alone and self.has_closed_form(lesson)
+        return sgd and untouched(lesson) and lesson.algorithm.surveys != "epochs"
 
     def _rows(self, picks: Picks) -> Rows:
         examples, places = self.data.examples, torch.from_numpy(picks.places)

@@ -10,7 +10,6 @@ import torch
 from numpy.typing import NDArray
 from torch.func import vmap
 
-from fedtide.algorithms.base import Algorithm
 from fedtide.core.rng import torch_seed
 from fedtide.core.trees import joined, repeated, rows, tree_map
 from fedtide.core.types import Batch, Nothing, Walk
@@ -103,7 +102,8 @@ class Vectorised(InProcess):
         )
 
         def step(state: State, mine: Any, k: int, who: Who, width: int) -> State:
-            inputs = examples.inputs_at(places[who, k, :width])
+            with self.fetching():
+                inputs = examples.inputs_at(places[who, k, :width])
             batch = Batch(inputs, targets[who, k, :width], weights[who, k, :width])
             return move(state, batch, mine, k)
 
@@ -112,8 +112,7 @@ class Vectorised(InProcess):
     def has_closed_form(self, lesson: Lesson) -> bool:
         """Is a gradient here what `chain.gradients` computes?"""
         chain, width = lesson.task.chain, math.prod(self.data.examples.inputs.shape[1:])
-        plain = type(lesson.algorithm).penalty is Algorithm.penalty
-        return chain is not None and plain and chain[0].inputs == width
+        return chain is not None and chain[0].inputs == width
 
     def _together(self, sizes: NDArray[np.int64]) -> list[tuple[Who, int]]:
         """Clients whose batches, of these sizes [U], may be stacked, and the width of the stack.

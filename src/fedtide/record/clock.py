@@ -14,3 +14,7 @@ class Clock:
         now = perf_counter()
         self.seconds[name] = round(self.seconds.get(name, 0.0) + now - self._last, 6)
         self._last = now
+
+    def part(self, name: str, of: str, seconds: float) -> None:
+        """Book so much of another phase under a name of its own."""
+        self.seconds |= {name: round(seconds, 6), of: round(self.seconds[of] - seconds, 6)}

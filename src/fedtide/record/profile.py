@@ -9,7 +9,8 @@ from fedtide.record.journal import Line
 PHASES = {
     "session": "sessions and starts",
     "select": "sampling and planning",
-    "train": "local training, with its gathers",
+    "gather": "choosing and fetching examples",
+    "train": "local training",
     "aggregate": "aggregation and probes",
     "evaluate": "evaluation",
     "record": "record and checkpoints",
