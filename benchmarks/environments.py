@@ -18,6 +18,11 @@ PEERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("--no-deps", "fedlab==1.3.0"),
         ("numpy", "pandas", "scikit-learn", "tqdm", "munch", "pynvml", "networkx"),
     ),
+    "flgo": (
+        TORCH,
+        ("--no-deps", "flgo==0.4.4"),
+        ("numpy", "matplotlib", "networkx", "prettytable", "pyyaml", "requests", "tqdm"),
+    ),
 }
 
 

@@ -25,7 +25,9 @@ from fedtide.models.base import EmbedHead
 SIZES = (9, 4, 17, 12)
 RULES = {
     "sgd": Sgd(),
-    "momentum": Sgd(momentum=0.9, decay=0.01, clip=0.5),
+    "heavy": Sgd(momentum=0.9, decay=0.01),
+    "carried": Sgd(momentum=0.5, carried=True),
+    "clipped": Sgd(momentum=0.9, decay=0.01, clip=0.5),
     "adam": Adam(decay=0.01, clip=0.5),
 }
 
@@ -78,10 +80,11 @@ def test_the_closed_form_computes_what_the_loop_computes(kind, rule):
     algorithm = ALGORITHMS[kind]()
     runs = [
         trained(engine(e, lambda: mlp().double(), exact), algorithm, RULES[rule])
-        for e in ("loop", "vectorised")
+        for e in ("loop", "vectorised", "compiled")
     ]
-    for mine, theirs in zip(*runs, strict=True):
-        torch.testing.assert_close(mine, theirs, atol=1e-7, rtol=1e-7)
+    for mine, *others in zip(*runs, strict=True):
+        for theirs in others:
+            torch.testing.assert_close(mine, theirs, atol=1e-7, rtol=1e-7)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,6 +188,10 @@ def test_who_overrides_a_direction_must_say_again_that_it_stacks():
     model = Model(task.initial.x, {})
     for algorithm, expected in ((FedProx(), True), (Halved(), False)):
         assert stacks(Lesson(task, algorithm, Sgd(), 0.1, model, {})) is expected
-    runs = [trained(engine(e, mlp, images()), Halved(), Sgd()) for e in ("loop", "vectorised")]
-    for mine, theirs in zip(*runs, strict=True):
-        torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=1e-5)
+    ready = images().prepared(1 << 20)
+    runs = [
+        trained(engine(e, mlp, ready), Halved(), Sgd()) for e in ("loop", "vectorised", "compiled")
+    ]
+    for mine, *others in zip(*runs, strict=True):
+        for theirs in others:
+            torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=1e-5)

@@ -38,38 +38,49 @@ class Rows(NamedTuple):
         return Rows(self.inputs, *(field[clients, steps] for field in self[1:]))
 
 
+class Moves(NamedTuple):
+    """How SGD steps: along momentum * v + gradient + decay * y + weight * (y - anchor) + shift."""
+
+    lr: float
+    momentum: float = 0.0
+    decay: float = 0.0
+    weight: float = 0.0
+    anchor: Tensor | None = None  # [dim]; None: zero
+    shift: Tensor | None = None  # [dim], or [U, dim]; None: zero
+
+    @property
+    def is_plain(self) -> bool:
+        """Is it the gradient alone?"""
+        return not (self.momentum or self.decay or self.weight) and self.shift is None
+
+    def some(self, clients: slice) -> Moves:
+        """Of these clients."""
+        shift = self.shift
+        return self if shift is None or shift.dim() == 1 else self._replace(shift=shift[clients])
+
+
 def gradients(chain: Chain, y: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
     """As `chain.gradients`, of one step."""
     gradient = torch.zeros_like(y)
-    return gradient, walk(chain, y, gradient, rows, 0.0)
+    return gradient, _walked(chain, y, gradient, rows, Moves(0.0))
 
 
-def walk(
-    chain: Chain,
-    y: Tensor,
-    v: Tensor | None,
-    rows: Rows,
-    lr: float,
-    momentum: float = 0.0,
-    decay: float = 0.0,
-) -> Tensor:
-    """All steps of SGD from y, in place; returns what each client saw [U, 3], as `chain.gradients` does.
+def walk(chain: Chain, y: Tensor, v: Tensor | None, rows: Rows, moves: Moves) -> Tensor:
+    """All steps from y, in place, and the velocities v [U, dim] with them if there is momentum.
 
-    Without velocities v [U, dim], for momentum or weight decay, a step is part of the products.
+    Returns what each client saw, [U, 3], as `chain.gradients` does.
     """
-    seen, inputs, *picks = y.new_zeros(len(y), 3), *rows
-    places, labels, sizes = map(np.ascontiguousarray, picks)
-    _walk(
-        _table(chain),
-        y.numpy(),
-        (y[:0] if v is None else v).numpy(),
-        inputs,
-        places,
-        labels,
-        sizes,
-        y.new_tensor([lr, momentum, decay]).numpy(),
-        seen.numpy(),
-    )
+    if v is None:  # a plain step is part of the products; others need a place to add up
+        v = y[:0] if moves.is_plain else torch.zeros_like(y[:1])
+    return _walked(chain, y, v, rows, moves)
+
+
+def _walked(chain: Chain, y: Tensor, v: Tensor, rows: Rows, moves: Moves) -> Tensor:
+    lr, momentum, decay, weight, *along = moves
+    rates, seen = y.new_tensor([lr, momentum, decay, weight]), y.new_zeros(len(y), 3)
+    anchor, shift = (y[:0] if each is None else each.view(-1, y.shape[1]) for each in along)
+    tensors = (each.contiguous().numpy() for each in (y, v, anchor, shift, rates, seen))
+    _walk(_table(chain), rows.inputs, *map(np.ascontiguousarray, rows[1:]), *tensors)
     return seen
 
 
@@ -234,24 +245,47 @@ def _add_gradient(
 
 
 @_compiled
+def _begin(x: Floats, out: Floats, anchor: Floats, shift: Floats, rates: Floats) -> None:
+    """All of a step but its gradient."""
+    _, momentum, decay, weight = rates
+    for i in range(len(x)):
+        out[i] = (momentum * out[i] if momentum else ZERO) + decay * x[i]
+    if weight:
+        for i in range(len(x)):
+            out[i] += weight * (x[i] - anchor[i] if len(anchor) else x[i])
+    if len(shift):
+        for i in range(len(x)):
+            out[i] += shift[i]
+
+
+@_compiled
+def _row(stack: Floats, u: int) -> Floats:
+    """The row of client u, or the one that all share, or none."""
+    return stack[min(u, len(stack) - 1)] if len(stack) else np.empty(0, stack.dtype)
+
+
+@_compiled
 def _walk(
     layers: Whole,
-    y: Floats,
-    v: Floats,
     inputs: Floats,
     places: Whole,
     labels: Whole,
     sizes: Whole,
+    y: Floats,
+    v: Floats,
+    anchor: Floats,
+    shift: Floats,
     rates: Floats,
     seen: Floats,
 ) -> None:
-    """For every client: all its steps, each of them into its model, or by its velocity."""
-    lr, momentum, decay = rates
-    widest = layers[:, 2:4].max()
+    """For every client: all its steps, each of them straight into its model, or by its velocity."""
+    lr, widest = rates[0], layers[:, 2:4].max()
     order = np.arange(max(places.shape[2], widest))
     left = np.empty((len(layers), places.shape[2] * widest), y.dtype)
     for u in range(len(y)):
-        x = y[u]
+        x, out, scale = y[u], y[u], -lr
+        if len(v):
+            out, scale = _row(v, u), y.dtype.type(1)
         for k in range(sizes.shape[1]):
             at, told = places[u, k, : sizes[u, k]], labels[u, k, : sizes[u, k]]
             if len(at) == 0:
@@ -259,10 +293,8 @@ def _walk(
             _outputs(layers, x, inputs, at, left, order)
             error = left[-1, : len(at) * layers[-1, 2]].reshape(len(at), layers[-1, 2])
             _errors(error, told, seen[u])
-            out, scale = (v[u], y.dtype.type(1)) if len(v) else (x, -lr)
             if len(v):
-                for i in range(len(x)):
-                    out[i] = momentum * out[i] + decay * x[i]
+                _begin(x, out, _row(anchor, u), _row(shift, u), rates)
             _add_gradient(layers, x, inputs, at, left, order, error, scale, out)
             if len(v):
                 for i in range(len(x)):

@@ -132,6 +132,7 @@ class Engine(ABC):
 
     def __post_init__(self) -> None:
         self.memory = Memory()
+        self._fetches: list[float] = []  # seconds
         self._pool = ThreadPoolExecutor(
             self.workers, initializer=torch.set_num_threads, initargs=(1,)
         )
@@ -197,7 +198,7 @@ class InProcess(Engine):
         if not rule.carried:
             mine = mine._replace(rule=repeated(rule.start(down.x), len(ids)))
         walk = walked(rule, lr, steps, down.x)
-        self._fetches: list[float] = []
+        self._fetches.clear()
         with self.fetching():
             picks = self.data.picks(t, ids, steps, purpose)
         ground = None

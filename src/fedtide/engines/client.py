@@ -164,20 +164,20 @@ def followed(
 
 def descends(lesson: Lesson) -> bool:
     """Is a local step plain SGD, with nothing of the algorithm's in it?"""
-    return untouched(lesson) and lesson.rule.is_plain
-
-
-def untouched(lesson: Lesson) -> bool:
-    """Does a local step follow the gradient of the loss, at the rate that the study asks for?"""
-    kind = type(lesson.algorithm)
-    follows = kind.direction is Algorithm.direction and kind.rate is Algorithm.rate
-    return follows and not penalises(lesson)
+    follows = type(lesson.algorithm).direction is Algorithm.direction
+    free = not has_own_rate(lesson.algorithm) and not penalises(lesson)
+    return follows and free and lesson.rule.is_plain
 
 
 def stacks(lesson: Lesson) -> bool:
     """Does the move take many clients at once as it is, so that it needs no vmap?"""
-    own_rate = type(lesson.algorithm).rate is not Algorithm.rate
+    own_rate = has_own_rate(lesson.algorithm)
     return not own_rate and lesson.rule.stacks and declares(lesson.algorithm, "direction")
+
+
+def has_own_rate(algorithm: AnyAlgorithm) -> bool:
+    """Does the algorithm choose its clients' learning rates?"""
+    return type(algorithm).rate is not Algorithm.rate
 
 
 def declares(algorithm: AnyAlgorithm, method: str) -> bool:

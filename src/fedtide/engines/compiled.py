@@ -9,10 +9,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedtide.core.compiled import Rows, gradients, walk
+from fedtide.core.compiled import Moves, Rows, gradients, walk
 from fedtide.data.batches import Picks
+from fedtide.engines.affine import taken_apart
 from fedtide.engines.base import Errand
-from fedtide.engines.client import Lesson, Report, State, followed, penalises, untouched
+from fedtide.engines.client import (
+    Lesson,
+    Report,
+    State,
+    declares,
+    followed,
+    has_own_rate,
+    penalises,
+)
 from fedtide.engines.rules import Sgd
 from fedtide.engines.vectorised import CHUNK_BYTES, Step, Vectorised, Who, stacked
 
@@ -21,25 +30,36 @@ MOST_PARTS = 8
 
 
 class Compiled(Vectorised):
-    """Rounds of SGD need nothing else; whatever an algorithm adds to a step stays stacked."""
+    """Whole rounds, where all that an algorithm does to SGD is to add to it; else the gradients alone."""
 
     def cohort(self, lesson: Lesson, errand: Errand) -> Report:
-        if not self._walks(lesson):
+        moves = self._moves(lesson, errand.rows.mine)
+        if moves is None:
             return super().cohort(lesson, errand)
-        chain, rule, steps = lesson.task.chain, lesson.rule, errand.walk.steps.numpy()
+        chain, steps = lesson.task.chain, errand.walk.steps.numpy()
         assert chain is not None
-        assert isinstance(rule, Sgd)
         state, rows = stacked(lesson, errand.rows, len(steps)), self._rows(errand.picks)
-        velocity = torch.zeros_like(state.y) if rule.decay else None
-        velocity = state.rule.v if rule.momentum else velocity
         rows.sizes[np.arange(rows.sizes.shape[1]) >= steps[:, None]] = 0
 
         def some(part: slice) -> Tensor:
-            y, v = state.y[part], None if velocity is None else velocity[part]
-            return walk(chain, y, v, rows.some(part), lesson.lr, rule.momentum, rule.decay)
+            v = state.rule.v[part] if moves.momentum else None
+            return walk(chain, state.y[part], v, rows.some(part), moves.some(part))
 
         seen = torch.cat(self.across(some, self._shares(steps)))
         return self.concluded(lesson, errand, state._replace(tally=seen), errand.rows.mine)
+
+    def _moves(self, lesson: Lesson, mine: Any) -> Moves | None:
+        """The steps of a round, if they are those of SGD with something that stays the same added."""
+        rule, algorithm = lesson.rule, lesson.algorithm
+        if not isinstance(rule, Sgd) or rule.clip or algorithm.surveys == "epochs":
+            return None
+        if penalises(lesson) or has_own_rate(algorithm) or not declares(algorithm, "direction"):
+            return None
+        added = taken_apart(algorithm.direction, lesson.down, mine)
+        if added is None or (added.anchor is not None and added.anchor.dim() == 2):
+            return None
+        pull = added.weight, added.anchor, added.shift
+        return Moves(lesson.lr, rule.momentum, rule.decay, *pull)
 
     def parts(self, lesson: Lesson, errand: Errand) -> list[slice]:
         """Equal parts: enough for a few threads, but large enough to be worth the way into them."""
@@ -69,11 +89,6 @@ class Compiled(Vectorised):
         made = np.cumsum(steps)
         ends = np.searchsorted(made, made[-1] * np.arange(1, self.workers) / self.workers) + 1
         return [slice(*pair) for pair in pairwise(np.unique([0, *ends, len(steps)]).tolist())]
-
-    def _walks(self, lesson: Lesson) -> bool:
-        """Is a local round nothing but SGD?"""
-        sgd = isinstance(lesson.rule, Sgd) and not lesson.rule.clip
-        return sgd and untouched(lesson) and lesson.algorithm.surveys != "epochs"
 
     def _rows(self, picks: Picks) -> Rows:
         examples, places = self.data.examples, torch.from_numpy(picks.places)
