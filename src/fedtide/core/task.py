@@ -15,7 +15,7 @@ from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from fedtide.core.chain import chain_of
+from fedtide.core.chain import chain_of, outputs
 from fedtide.core.errors import ConfigError
 from fedtide.core.types import Buffers, Model, Outputs, Vector
 
@@ -115,6 +115,12 @@ class Task:
     def view(self, x: Vector, buffers: Buffers, inputs: Tensor) -> Outputs:
         """Outputs in evaluation mode."""
         return self._call("viewer", x, buffers, inputs)
+
+    def logits(self, model: Model, inputs: Tensor) -> Tensor:
+        """What a model says in evaluation mode, computed in the way that is fastest."""
+        if self.chain and self.chain[0].inputs == inputs[0].numel():
+            return outputs(self.chain, model.x[None], inputs[None])[-1][0].mT
+        return self.view(model.x, model.buffers, self.arranged(inputs)).logits
 
     def arranged(self, images: Tensor) -> Tensor:
         """Images with channels last in memory, which convolutions on a CPU like best.

@@ -169,7 +169,7 @@ class Engine(ABC):
         def block(first: int) -> tuple[float, float]:
             inputs, targets = examples.between(first, first + EVALUATION_BLOCK)
             with torch.no_grad():
-                logits = self.task.view(model.x, model.buffers, self.task.arranged(inputs)).logits
+                logits = self.task.logits(model, inputs)
             right = (logits.argmax(-1) == targets).sum()
             return float(right), float(self.task.loss(logits, targets).sum())
 

@@ -23,7 +23,7 @@ from fedtide.engines.client import (
     penalises,
 )
 from fedtide.engines.rules import Sgd
-from fedtide.engines.vectorised import CHUNK_BYTES, Step, Vectorised, Who, stacked
+from fedtide.engines.vectorised import CHUNK_BYTES, Step, Vectorised, Who, equal_parts, stacked
 
 GRAIN = 2_000_000  # multiplications of a step that are worth its calls from Python
 MOST_PARTS = 8
@@ -68,9 +68,7 @@ class Compiled(Vectorised):
         clients, dim = len(errand.ids), lesson.down.x.numel()
         worth = GRAIN // (dim * errand.picks.places.shape[-1])
         fits = CHUNK_BYTES["cpu"] // (16 * dim)  # model, gradient, direction, optimiser
-        count = ceil(clients / max(1, min(fits, max(worth, ceil(clients / MOST_PARTS)))))
-        size = ceil(clients / count)
-        return [slice(k, k + size) for k in range(0, clients, size)]
+        return equal_parts(clients, max(1, min(fits, max(worth, ceil(clients / MOST_PARTS)))))
 
     def step(self, lesson: Lesson, picks: Picks) -> Step:
         if penalises(lesson):

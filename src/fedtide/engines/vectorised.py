@@ -160,8 +160,14 @@ class Vectorised(InProcess):
         batch: int = errand.picks.places.shape[-1] * math.prod(inputs.shape[1:])
         each = 4 * (4 * x.numel() + batch)  # model, gradient, direction, optimiser; one batch
         budget = CHUNK_BYTES.get(x.device.type, CHUNK_BYTES_ELSEWHERE)
-        size = self.chunk or max(1, budget // int(each))
-        return [slice(k, k + size) for k in range(0, len(errand.ids), size)]
+        return equal_parts(len(errand.ids), self.chunk or max(1, budget // int(each)))
+
+
+def equal_parts(clients: int, most: int) -> list[slice]:
+    """Parts of at most so many clients, for an even number of threads."""
+    count = math.ceil(clients / most)
+    size = math.ceil(clients / (count + (count > 1 and count % 2)))
+    return [slice(k, k + size) for k in range(0, clients, size)]
 
 
 def stacked(lesson: Lesson, row: Row, count: int) -> State:
