@@ -12,7 +12,6 @@ import json
 import os
 import statistics
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,7 +38,7 @@ class Driver:
     """One framework with one workload, in a process of its own."""
 
     def __init__(self, name: str, workload: str) -> None:
-        python = python_of(name) if name in PEERS else Path(sys.executable)
+        python = python_of(name if name in PEERS else "fedtide")
         script = HERE / "drivers" / f"{OURS.get(name, f'with_{name}')}.py"
         paths = [str(HERE), str(HERE.parent / "src")]
         self.log = PLACE / f"{name.replace(' ', '-')}-{workload}.log"
@@ -181,6 +180,8 @@ def main() -> None:
     PLACE.mkdir(exist_ok=True)
     only = [name for name in asked.only.split(",") if name]
     names = list(OURS)
+    if why := prepare("fedtide"):
+        parser.exit(1, f"fedtide: {why}\n")
     missing = {}
     for peer in only or PEERS:
         if peer in PEERS:

@@ -1,11 +1,12 @@
-"""An environment for every peer, under .bench/; one that does not install is left out, and says so."""
+"""An environment for everybody, under .bench/; a peer that does not install is left out, and says so."""
 
 import json
 import subprocess
 import sys
 from pathlib import Path
 
-PLACE = Path(__file__).resolve().parent.parent / ".bench"
+ROOT = Path(__file__).resolve().parent.parent
+PLACE = ROOT / ".bench"
 TORCH = ("torch==2.13.0",)  # alone and first: the pinned version decides which build is taken
 
 # Packages in steps; "--no-deps" where a peer asks for more than a simulation needs.
@@ -24,6 +25,7 @@ PEERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("numpy", "matplotlib", "networkx", "prettytable", "pyyaml", "requests", "tqdm"),
     ),
 }
+OURS = (TORCH, ("-c", "constraints.txt", ".[fast]"))  # as a user has it, without what tests need
 
 
 def python_of(peer: str) -> Path:
@@ -34,13 +36,16 @@ def python_of(peer: str) -> Path:
 def prepare(peer: str) -> str:
     """Set the environment up unless it is there; returns why it could not be, or nothing."""
     record = PLACE / f"{peer}.json"
-    wanted = json.dumps(PEERS[peer])
+    steps = OURS if peer == "fedtide" else PEERS[peer]
+    wanted = json.dumps(steps)
     if record.exists() and record.read_text() == wanted:
         return ""
     subprocess.run([sys.executable, "-m", "venv", "--clear", PLACE / peer], check=True)
-    for packages in PEERS[peer]:
+    for packages in steps:
         call = [python_of(peer), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-        done = subprocess.run([*call, *packages], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [*call, *packages], capture_output=True, text=True, check=False, cwd=ROOT
+        )
         if done.returncode:
             last = [line for line in done.stderr.splitlines() if line.strip()][-1:]
             return f"pip install {' '.join(packages)}: {''.join(last)}"
@@ -49,8 +54,8 @@ def prepare(peer: str) -> str:
 
 
 def main() -> None:
-    """Set up every peer."""
-    for peer in sys.argv[1:] or PEERS:
+    """Set up everybody."""
+    for peer in sys.argv[1:] or ["fedtide", *PEERS]:
         print(f"{peer}: {prepare(peer) or 'ready'}", flush=True)
 
 

@@ -27,8 +27,8 @@ from fedtide.record.export import rounds_csv
 from fedtide.record.figures import Format as FigureFormat
 from fedtide.record.figures import Width, write_figures
 from fedtide.record.folder import StudyFolder
-from fedtide.record.report import write_report
 from fedtide.record.report.numbers import results as read_results
+from fedtide.record.report.page import write_report
 from fedtide.record.table import Format as TableFormat
 from fedtide.record.table import table as result_table
 from fedtide.record.watch import serve

@@ -23,7 +23,6 @@ from fedtide.record.folder import StudyFolder, labelled, write_model
 from fedtide.record.journal import Journal, Line, read
 from fedtide.record.metrics import Metric
 from fedtide.record.notebook import frame
-from fedtide.record.report import write_report
 from fedtide.record.settings import differences, plain
 from fedtide.record.summary import beside_first, summarised
 from fedtide.record.trackers import Tracked, Tracker
@@ -192,6 +191,9 @@ def _finish(
     ]
     summary = summarised(study.name, cells)
     write_json(folder.path / "summary.json", summary)
+    # With charts and templates: only where a report is written.
+    from fedtide.record.report.page import write_report
+
     write_report(folder)
     return summary
 

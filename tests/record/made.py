@@ -4,7 +4,7 @@ import json
 import re
 
 from fedtide.record.folder import StudyFolder, labelled
-from fedtide.record.report import write_report
+from fedtide.record.report.page import write_report
 
 
 def line(t, accuracy, per_session=1000, cohort=3, population=4):

@@ -8,9 +8,9 @@ from made import folder, run
 
 from fedtide.record.figures import drawings, write_figures
 from fedtide.record.folder import StudyFolder
-from fedtide.record.report import sections
 from fedtide.record.report.colours import look
 from fedtide.record.report.numbers import results
+from fedtide.record.report.page import sections
 from fedtide.record.table import LATEX, table, tex
 
 NASTY = r"50% of $x_1 & <b>y</b> | #1 \ {z} ~^"

@@ -8,11 +8,11 @@ from made import figures, folder, html, line, run
 
 from fedtide.core.errors import OutputError
 from fedtide.record.folder import StudyFolder
-from fedtide.record.report import write_report
 from fedtide.record.report.charts import ACCURACY, COHORT, charts, curve, shown, thinned, varying
 from fedtide.record.report.colours import DASHES, PALETTE, look
 from fedtide.record.report.headline import headline
 from fedtide.record.report.numbers import results
+from fedtide.record.report.page import write_report
 from fedtide.record.report.sessions import common_spans
 from fedtide.record.report.tables import comparisons, result_table, transition_table, unfinished
 

@@ -9,7 +9,7 @@ from made import folder
 from fedtide import config
 from fedtide.record.export import scalars
 from fedtide.record.folder import StudyFolder
-from fedtide.record.report import write_report
+from fedtide.record.report.page import write_report
 from fedtide.study import run_study
 
 NASTY = "<img src=x onerror=alert(1)>"

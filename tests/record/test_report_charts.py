@@ -9,10 +9,10 @@ from made import figures, folder, html, line, run
 
 from fedtide.record.export import results_csv, rounds_csv, written
 from fedtide.record.folder import StudyFolder
-from fedtide.record.report import packed, sections
 from fedtide.record.report.changes import change_charts
 from fedtide.record.report.costs import cost_charts
 from fedtide.record.report.numbers import results
+from fedtide.record.report.page import packed, sections
 from fedtide.record.report.population import population_charts, raster
 from fedtide.record.report.tables import result_table
 from fedtide.record.report.targets import common_target, to_target

@@ -12,9 +12,9 @@ import numpy as np
 
 from fedtide.core.errors import OutputError, needs
 from fedtide.record.folder import StudyFolder
-from fedtide.record.report import sections
 from fedtide.record.report.charts import Chart, Figure
 from fedtide.record.report.numbers import results
+from fedtide.record.report.page import sections
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
