@@ -256,7 +256,8 @@ def resumed(
     checkpoints: Checkpoints,
 ) -> tuple[int, tuple[State, Any]]:
     """The first round to run and what is known by then: fresh, or as the last checkpoint kept it."""
-    kept = checkpoints.begin(declared(e, State, Row), house.engine.memory, house.initial.x.device)
+    engine, device = house.engine, house.initial.x.device
+    kept = checkpoints.begin(declared(e, State, Row), engine.memory, device, engine.made_with)
     journal.rewind(kept and kept.journal)
     if kept is None:
         return 0, fresh

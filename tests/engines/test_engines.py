@@ -11,6 +11,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils import clip_grad_norm_, parameters_to_vector
 
 from fedtide.algorithms.fedavg import Down, FedAvg
+from fedtide.core.compiled import _walk, announce
 from fedtide.core.errors import ConfigError, EngineError, TrainingError
 from fedtide.core.task import Task
 from fedtide.core.types import Examples
@@ -344,3 +345,17 @@ def test_wrong_settings(setting):
     with pytest.raises(ConfigError) as caught:
         EngineChoice(**{setting: -1})
     assert str(caught.value) == f"engine.{setting} must be zero or positive. Got -1."
+
+
+def test_the_first_compilation_is_announced_once(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(type(_walk.stats), "cache_path", str(tmp_path), raising=False)
+    announce.cache_clear()
+    for _ in range(2):
+        build("compiled", chain(), client_data())
+    assert [record.getMessage() for record in caplog.records] == [
+        "Compiling for this processor: about ten seconds, once for an installation."
+    ]
+    announce.cache_clear()
+    (tmp_path / "compiled._walk-1.py311.nbi").touch()
+    build("compiled", chain(), client_data())
+    assert len(caplog.records) == 1

@@ -1,6 +1,7 @@
 """Checkpoints by themselves: what they can hold, what they write, and what they do when damaged."""
 
 import json
+import re
 from typing import NamedTuple
 
 import numpy as np
@@ -41,8 +42,8 @@ class Desk:
     def __del__(self):
         self.journal.close()
 
-    def begin(self):
-        kept = self.checkpoints.begin(KINDS, self.memory, CPU)
+    def begin(self, made_with=""):
+        kept = self.checkpoints.begin(KINDS, self.memory, CPU, made_with)
         self.journal.rewind(kept and kept.journal)
         return kept
 
@@ -271,3 +272,15 @@ def test_a_wish_to_stop_keeps_everything_first(tmp_path):
     with pytest.raises(Stopped):
         desk.after(1, torch.ones(2))
     assert Desk(tmp_path).begin().rounds == 1
+
+
+def test_a_run_goes_on_only_with_what_it_was_made_with(tmp_path):
+    """Another compiler may round otherwise: it would no longer be the same run."""
+    desk = Desk(tmp_path, rounds=1)
+    desk.begin(" and numba 0.68.1")
+    desk.after(1, torch.ones(2))
+    torch_here = re.escape(torch.__version__)
+    said = f"made with torch {torch_here} and numba 0.68.1, this is {torch_here}[.]"
+    with pytest.raises(OutputError, match=said):
+        Desk(tmp_path).begin()
+    assert torch.equal(Desk(tmp_path).begin(" and numba 0.68.1").state, torch.ones(2))

@@ -6,11 +6,15 @@ client's batch stays in the cache from the first product to the last. Needs numb
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
+from numba import __version__ as numba_version
 from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
@@ -23,6 +27,9 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 BLOCK = 32  # rows that a product goes through before it turns to the next weights: they stay in the cache
 ZERO = np.float32(0)
+MADE_WITH = f" and numba {numba_version}"
+
+log = logging.getLogger("fedtide")
 
 
 class Rows(NamedTuple):
@@ -84,6 +91,14 @@ def _walked(chain: Chain, y: Tensor, v: Tensor, rows: Rows, moves: Moves) -> Ten
     return seen
 
 
+@cache
+def announce() -> None:
+    """Say so, once, if the first round will take longer than the others."""
+    known: Any = _walk
+    if not any(Path(known.stats.cache_path or "nowhere").glob("compiled._walk-*.nbi")):
+        log.warning("Compiling for this processor: about ten seconds, once for an installation.")
+
+
 def _table(chain: Chain) -> Whole:
     """A row for each layer: where its weight and its bias begin (-1: it has none), its sizes, its ReLU."""
     return np.array(
@@ -102,8 +117,11 @@ def _table(chain: Chain) -> Whole:
 
 def _compiled(function: Function) -> Function:
     """Sums in any order and fused steps, but what is not a number stays so: a run must notice it."""
-    free = {"reassoc", "contract", "nsz"}
-    return cast(Function, njit(nogil=True, cache=True, fastmath=free)(function))
+    options: dict[str, Any] = {"nogil": True, "fastmath": {"reassoc", "contract", "nsz"}}
+    try:
+        return cast(Function, njit(cache=True, **options)(function))
+    except RuntimeError:  # numba finds no folder to write to: every process compiles for itself
+        return cast(Function, njit(**options)(function))
 
 
 @_compiled

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -129,6 +129,8 @@ class Engine(ABC):
     workers: int = 1  # threads across clients; results do not depend on it
     chunk: int = 0  # clients stacked at once; 0 chooses by memory
     why: str = ""  # why this engine was chosen
+
+    made_with: ClassVar[str] = ""  # what the last bits of a run depend on, beside torch
 
     def __post_init__(self) -> None:
         self.memory = Memory()

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedtide.core.compiled import Moves, Rows, gradients, walk
+from fedtide.core.compiled import MADE_WITH, Moves, Rows, announce, gradients, walk
 from fedtide.data.batches import Picks
 from fedtide.engines.affine import taken_apart
 from fedtide.engines.base import Errand
@@ -31,6 +31,12 @@ MOST_PARTS = 8
 
 class Compiled(Vectorised):
     """Whole rounds, where all that an algorithm does to SGD is to add to it; else the gradients alone."""
+
+    made_with = MADE_WITH
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        announce()
 
     def cohort(self, lesson: Lesson, errand: Errand) -> Report:
         moves = self._moves(lesson, errand.rows.mine)

@@ -78,11 +78,15 @@ class Checkpoints:
         self._kinds: Kinds = {}
         self._last, self._time = 0, monotonic()  # when the last checkpoint was made
 
-    def begin(self, kinds: Kinds, memory: Memories, device: torch.device) -> Kept | None:
+    def begin(
+        self, kinds: Kinds, memory: Memories, device: torch.device, made_with: str = ""
+    ) -> Kept | None:
         """Bring back the newest checkpoint that is whole; None where there is none at all.
 
-        `kinds` are the NamedTuples that states are made of; see `fedtide.record.values`.
+        `kinds` are the NamedTuples that states are made of; see `fedtide.record.values`. What a run was
+        `made_with`, beside torch, must still be there.
         """
+        self._torch = f"{torch.__version__}{made_with}"
         self._kinds = {**kinds, **declared(Rows)}
         found, problems = self._found(), []
         for path in found:
@@ -131,7 +135,7 @@ class Checkpoints:
             self._segments.write(draft)
             content = {
                 "rounds": rounds,
-                "torch": torch.__version__,
+                "torch": self._torch,
                 "journal": journal.mark(),
                 "values": values,
                 "segments": self._segments.checksums(draft.segments),
@@ -154,10 +158,8 @@ class Checkpoints:
     def _read(self, path: Path, memory: Memories, device: torch.device) -> tuple[Kept, Rows]:
         memory.clear()
         content = _content(path)
-        if content["torch"] != torch.__version__:
-            raise ValueError(
-                f"it was made with torch {content['torch']}, this is {torch.__version__}"
-            )
+        if content["torch"] != self._torch:
+            raise ValueError(f"it was made with torch {content['torch']}, this is {self._torch}")
         if content["segments"] != self._segments.checksums(set(map(int, content["segments"]))):
             raise ValueError("one of its files is damaged")
         state, rows = unpack(
