@@ -1,7 +1,7 @@
 """Every fast path computes what the loop engine computes, and nothing is taken for one that is not."""
 
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -123,6 +123,45 @@ def test_a_penalty_in_closed_form_is_that_of_the_loop(halves):
     for other in runs[1:]:
         for mine, theirs in zip(runs[0], other, strict=True):
             torch.testing.assert_close(mine, theirs, atol=1e-9, rtol=1e-9)
+
+
+class Backwards(Sgd):
+    """A rule of somebody's own."""
+
+    def step(self, y, direction, state, lr):
+        return y + lr * direction, state
+
+
+@dataclass(frozen=True, kw_only=True)
+class Added(FedAvg):
+    """Adds what fits its vectors only by broadcasting."""
+
+    stacks = True
+
+    def direction(self, grad, y, k, down, mine):
+        return grad + torch.tensor(
+            0.25, dtype=grad.dtype if isinstance(grad, torch.Tensor) else None
+        )
+
+
+@pytest.mark.parametrize(("algorithm", "rule"), [(FedAvg(), Backwards()), (Added(), Sgd())])
+def test_what_only_looks_like_sgd_is_not_taken_for_it(algorithm, rule):
+    ready = images().prepared(1 << 20)
+    runs = [trained(engine(e, mlp, ready), algorithm, rule) for e in ("loop", "compiled")]
+    for mine, theirs in zip(*runs, strict=True):
+        torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=1e-5)
+
+
+def test_inputs_that_lie_apart_and_inputs_that_are_shared():
+    """A slice of wider rows; and examples that use the inputs of others."""
+    ready = images().prepared(1 << 20)
+    wide = torch.cat([ready.inputs, ready.inputs], 3)[..., :8]
+    assert not wide.is_contiguous()
+    shared = replace(ready, inputs=ready.inputs[:7], rows=torch.arange(len(ready)) % 7)
+    for examples in (replace(ready, inputs=wide), shared):
+        runs = [trained(engine(e, mlp, examples), FedAvg(), Sgd()) for e in ("loop", "compiled")]
+        for mine, theirs in zip(*runs, strict=True):
+            torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("workers", [2, 3])

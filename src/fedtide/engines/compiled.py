@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedtide.core.compiled import MADE_WITH, Moves, Rows, announce, gradients, walk
+from fedtide.core.types import Vector
 from fedtide.data.batches import Picks
 from fedtide.engines.affine import taken_apart
 from fedtide.engines.base import Errand
@@ -36,6 +37,7 @@ class Compiled(Vectorised):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._inputs = self.data.examples.inputs.flatten(1).contiguous().numpy()
         announce()
 
     def cohort(self, lesson: Lesson, errand: Errand) -> Report:
@@ -56,13 +58,13 @@ class Compiled(Vectorised):
 
     def _moves(self, lesson: Lesson, mine: Any) -> Moves | None:
         """The steps of a round, if they are those of SGD with something that stays the same added."""
-        rule, algorithm = lesson.rule, lesson.algorithm
-        if not isinstance(rule, Sgd) or rule.clip or algorithm.surveys == "epochs":
+        rule, algorithm, x = lesson.rule, lesson.algorithm, lesson.down.x
+        if type(rule) is not Sgd or rule.clip or algorithm.surveys == "epochs":
             return None
         if penalises(lesson) or has_own_rate(algorithm) or not declares(algorithm, "direction"):
             return None
         added = taken_apart(algorithm.direction, lesson.down, mine)
-        if added is None or (added.anchor is not None and added.anchor.dim() == 2):
+        if added is None or not _like(x, added.anchor, {1}) or not _like(x, added.shift, {1, 2}):
             return None
         pull = added.weight, added.anchor, added.shift
         return Moves(lesson.lr, rule.momentum, rule.decay, *pull)
@@ -98,4 +100,11 @@ class Compiled(Vectorised):
         examples, places = self.data.examples, torch.from_numpy(picks.places)
         labels = examples.targets[places].numpy()
         at = picks.places if examples.rows is None else examples.rows[places].numpy()
-        return Rows(examples.inputs.flatten(1).numpy(), at, labels, picks.mask.sum(2))
+        return Rows(self._inputs, at, labels, picks.mask.sum(2))
+
+
+def _like(x: Vector, other: Tensor | None, dims: set[int]) -> bool:
+    """Is this a vector like x, or a stack of them?"""
+    if other is None:
+        return True
+    return other.dim() in dims and other.shape[-1:] == x.shape and other.dtype == x.dtype
