@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fedtide.algorithms import ALGORITHMS
-from fedtide.engines.affine import Affine, taken_apart
+from fedtide.engines.affine import Affine, fits, holds, taken_apart
 
 
 class Known(NamedTuple):
@@ -80,3 +80,29 @@ def test_algorithms_of_the_house(kind, weight, shifts):
     assert isinstance(found, Affine)
     assert found.weight == weight
     assert (found.shift is not None) is shifts
+
+
+SLY = {
+    "asks what the step is": lambda g, y, k, down, mine: g + down.c if isinstance(k, int) else g,
+    "random": lambda g, y, k, down, mine: g + torch.rand(2),
+}
+
+
+@pytest.mark.parametrize("kind", SLY)
+def test_who_says_one_thing_and_does_another_is_found_out(kind):
+    assert taken_apart(SLY[kind], DOWN, OWN) is not None
+    assert not holds(SLY[kind], DOWN, OWN, X)
+
+
+@pytest.mark.parametrize("kind", ADDED)
+def test_the_honest_are_believed(kind):
+    assert holds(ADDED[kind], DOWN, OWN, X)
+
+
+def test_a_shift_fits_if_it_is_one_for_all_or_one_for_each():
+    three = Known(X.expand(3, 2), C.expand(3, 2))
+    for shape, expected in [((2,), True), ((3, 2), True), ((1, 2), False), ((2, 2), False)]:
+        assert fits(Affine(shift=torch.zeros(shape)), X, three) is expected
+    assert not fits(Affine(shift=torch.zeros(2).double()), X, three)
+    assert not fits(Affine(anchor=torch.zeros(3, 2)), X, three)
+    assert not fits(Affine(anchor=torch.tensor(1.0)), X, three)

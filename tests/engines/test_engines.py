@@ -1,7 +1,9 @@
 """Engines against plain PyTorch, what they refuse, and how one is chosen."""
 
+import sys
 from contextlib import closing
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils import clip_grad_norm_, parameters_to_vector
 
 from fedtide.algorithms.fedavg import Down, FedAvg
-from fedtide.core.compiled import _walk, announce
+from fedtide.core.compiled import _walk, prepare
 from fedtide.core.errors import ConfigError, EngineError, TrainingError
 from fedtide.core.task import Task
 from fedtide.core.types import Examples
@@ -347,15 +349,25 @@ def test_wrong_settings(setting):
     assert str(caught.value) == f"engine.{setting} must be zero or positive. Got -1."
 
 
-def test_the_first_compilation_is_announced_once(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr(type(_walk.stats), "cache_path", str(tmp_path), raising=False)
-    announce.cache_clear()
+def test_the_first_compilation_is_announced(tmp_path, caplog, monkeypatch):
+    kept = SimpleNamespace(cache_path=str(tmp_path))
+    monkeypatch.setattr(type(_walk), "stats", kept)
     for _ in range(2):
-        build("compiled", chain(), client_data())
-    assert [record.getMessage() for record in caplog.records] == [
-        "Compiling for this processor: about ten seconds, once for an installation."
-    ]
-    announce.cache_clear()
-    (tmp_path / "compiled._walk-1.py311.nbi").touch()
-    build("compiled", chain(), client_data())
-    assert len(caplog.records) == 1
+        prepare.cache_clear()
+        prepare(torch.float32)
+        line = _walk.py_func.__code__.co_firstlineno
+        (tmp_path / f"compiled._walk-{line}.py311.nbi").touch()
+    kept.cache_path = None
+    prepare.cache_clear()
+    prepare(torch.float32)
+    first, second = (record.getMessage() for record in caplog.records)
+    assert first == "Compiling for this processor: about ten seconds, once for an installation."
+    assert "let NUMBA_CACHE_DIR name a folder" in second
+
+
+def test_a_compiler_that_does_not_load(monkeypatch):
+    monkeypatch.setitem(sys.modules, "numba", None)
+    monkeypatch.setattr("fedtide.engines.choose.find_spec", lambda name: name)
+    engine = build("auto", chain(width=600), client_data())
+    assert type(engine) is Vectorised
+    assert "but not compiled: the package numba does not load: " in engine.why

@@ -12,6 +12,7 @@ from fedtide.algorithms import ALGORITHMS
 from fedtide.algorithms.base import Context
 from fedtide.algorithms.fedavg import FedAvg
 from fedtide.algorithms.fedprox import FedProx
+from fedtide.core.errors import EngineError
 from fedtide.core.task import Task
 from fedtide.core.trees import leaves
 from fedtide.core.types import Examples, Model
@@ -139,17 +140,68 @@ class Added(FedAvg):
     stacks = True
 
     def direction(self, grad, y, k, down, mine):
-        return grad + torch.tensor(
-            0.25, dtype=grad.dtype if isinstance(grad, torch.Tensor) else None
-        )
+        return grad + down.x.mean()
 
 
-@pytest.mark.parametrize(("algorithm", "rule"), [(FedAvg(), Backwards()), (Added(), Sgd())])
+@dataclass(frozen=True, kw_only=True)
+class Sly(FedAvg):
+    """Looks at the step without asking what it is."""
+
+    stacks = True
+
+    def direction(self, grad, y, k, down, mine):
+        return grad + down.x if isinstance(k, int) and k >= 1 else grad
+
+
+class Turned(Sgd):
+    """A step that leaves stacks in another order in memory."""
+
+    def step(self, y, direction, state, lr):
+        turn = torch.eye(len(y), dtype=y.dtype).flip(0)
+        return turn @ (turn @ y) - lr * direction, state
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "rule"),
+    [(FedAvg(), Backwards()), (FedAvg(), Turned()), (Added(), Sgd()), (Sly(), Sgd())],
+)
 def test_what_only_looks_like_sgd_is_not_taken_for_it(algorithm, rule):
     ready = images().prepared(1 << 20)
-    runs = [trained(engine(e, mlp, ready), algorithm, rule) for e in ("loop", "compiled")]
-    for mine, theirs in zip(*runs, strict=True):
-        torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=1e-5)
+    loop, *fast = (
+        trained(engine(e, mlp, ready), algorithm, rule) for e in ("loop", "vectorised", "compiled")
+    )
+    for other in fast:
+        for mine, theirs in zip(loop, other, strict=True):
+            torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=1e-5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noisy(FedAvg):
+    """Random numbers where there should be none; at least they are drawn at every step."""
+
+    stacks = True
+
+    def direction(self, grad, y, k, down, mine):
+        return grad + torch.randn_like(down.x)
+
+    def penalty(self, y, out, look, down, mine):
+        return 1e-9 * torch.randn(()) * out.logits.sum(1)
+
+
+@pytest.mark.parametrize("kind", ["vectorised", "compiled"])
+def test_random_numbers_do_not_stop_a_run(kind):
+    ready = images().prepared(1 << 20)
+    with torch.random.fork_rng():
+        sent = trained(engine(kind, mlp, ready), Noisy(), Sgd())
+    assert all(torch.isfinite(each).all() for each in sent)
+
+
+@pytest.mark.parametrize("label", [-1, 3])
+def test_labels_without_an_output_are_refused(label):
+    ready = images().prepared(1 << 20)
+    ready.targets[5] = label
+    with pytest.raises(EngineError, match="must have an output for every label"):
+        engine("compiled", mlp, ready)
 
 
 def test_inputs_that_lie_apart_and_inputs_that_are_shared():
@@ -157,7 +209,8 @@ def test_inputs_that_lie_apart_and_inputs_that_are_shared():
     ready = images().prepared(1 << 20)
     wide = torch.cat([ready.inputs, ready.inputs], 3)[..., :8]
     assert not wide.is_contiguous()
-    shared = replace(ready, inputs=ready.inputs[:7], rows=torch.arange(len(ready)) % 7)
+    short = torch.arange(len(ready), dtype=torch.int32) % 7
+    shared = replace(ready, inputs=ready.inputs[:7], rows=short)
     for examples in (replace(ready, inputs=wide), shared):
         runs = [trained(engine(e, mlp, examples), FedAvg(), Sgd()) for e in ("loop", "compiled")]
         for mine, theirs in zip(*runs, strict=True):

@@ -99,7 +99,10 @@ class Algorithm(ABC, Generic[Server, Down, Memory, Upload]):
     def penalty(
         self, y: Vector, out: Outputs, look: Look, down: Down, mine: Memory
     ) -> Tensor | float:
-        """Added to the loss of a batch: a scalar, or one value per example."""
+        """Added to the loss of a batch: one value per example, or a scalar that does not look at examples.
+
+        (Batches are filled up to one shape; what is said of the filling is left out example by example.)
+        """
         return 0.0
 
     def direction(self, grad: Vector, y: Vector, k: int, down: Down, mine: Memory) -> Vector:

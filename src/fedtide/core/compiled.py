@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import cache
+from multiprocessing import parent_process
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -19,7 +20,7 @@ from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedtide.core.chain import Chain
+from fedtide.core.chain import Chain, Layer
 
 Floats = NDArray[Any]  # float32 or float64
 Whole = NDArray[np.int64]
@@ -28,6 +29,9 @@ Function = TypeVar("Function", bound=Callable[..., object])
 BLOCK = 32  # rows that a product goes through before it turns to the next weights: they stay in the cache
 ZERO = np.float32(0)
 MADE_WITH = f" and numba {numba_version}"
+NOWHERE = (
+    "It cannot be kept for the next run: let NUMBA_CACHE_DIR name a folder that can be written to."
+)
 
 log = logging.getLogger("fedtide")
 
@@ -68,6 +72,7 @@ class Moves(NamedTuple):
 
 def gradients(chain: Chain, y: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
     """As `chain.gradients`, of one step."""
+    y = y.contiguous()  # a rule of somebody's own may have left it otherwise
     gradient = torch.zeros_like(y)
     return gradient, _walked(chain, y, gradient, rows, Moves(0.0))
 
@@ -86,17 +91,25 @@ def _walked(chain: Chain, y: Tensor, v: Tensor, rows: Rows, moves: Moves) -> Ten
     lr, momentum, decay, weight, *along = moves
     rates, seen = y.new_tensor([lr, momentum, decay, weight]), y.new_zeros(len(y), 3)
     anchor, shift = (y[:0] if each is None else each.view(-1, y.shape[1]) for each in along)
+    assert y.is_contiguous()  # they are written to
+    assert v.is_contiguous()
     tensors = (each.contiguous().numpy() for each in (y, v, anchor, shift, rates, seen))
     _walk(_table(chain), rows.inputs, *map(np.ascontiguousarray, rows[1:]), *tensors)
     return seen
 
 
 @cache
-def announce() -> None:
-    """Say so, once, if the first round will take longer than the others."""
+def prepare(dtype: torch.dtype) -> None:
+    """Compile, or load what was compiled before: once in every process, before anything is timed."""
     known: Any = _walk
-    if not any(Path(known.stats.cache_path or "nowhere").glob("compiled._walk-*.nbi")):
+    kept, line = known.stats.cache_path, known.py_func.__code__.co_firstlineno
+    if parent_process() is None and kept is None:
+        log.warning("Compiling for this processor: about ten seconds. %s", NOWHERE)
+    elif parent_process() is None and not any(Path(kept).glob(f"compiled._walk-{line}.*.nbi")):
         log.warning("Compiling for this processor: about ten seconds, once for an installation.")
+    y, one = torch.zeros(1, 2, dtype=dtype), np.ones((1, 1, 1), np.int64)
+    chain = (Layer(slice(0, 1), slice(1, 2), 1, 1, relu=False, is_head=False),)
+    gradients(chain, y, Rows(y[:, :1].numpy(), 0 * one, 0 * one, one[0]))
 
 
 def _table(chain: Chain) -> Whole:

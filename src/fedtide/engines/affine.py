@@ -6,10 +6,17 @@ so that whole rounds can be computed elsewhere. Whatever else is done to a stand
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
+import torch
 from torch import Tensor
+
+from fedtide.core.trees import leaves
+from fedtide.core.types import Vector
+
+Direction = Callable[..., Any]  # of an algorithm
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,15 +70,43 @@ class Unknown:
     __eq__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
 
 
-def taken_apart(direction: Any, down: Any, mine: Any) -> Affine | None:
+def taken_apart(direction: Direction, down: Any, mine: Any) -> Affine | None:
     """What `direction` adds to a gradient at every step; None if it does anything else."""
+    # Of whatever kind an error is: it was asked with stand-ins, and will be asked again with numbers.
     try:
         found = direction(Affine(grads=1), Affine(weight=1), Unknown(), down, mine)
-    except (
-        Exception
-    ):  # of whatever kind: it was asked with stand-ins, and will be asked again with numbers
+    except Exception:
         return None
     return found if isinstance(found, Affine) and found.grads == 1 else None
+
+
+def fits(added: Affine, x: Vector, mine: Any) -> bool:
+    """Is the anchor a vector like x, and the shift one too, or one for each of these clients?"""
+    stacked = [leaf.shape[:1] for leaf in leaves(mine)][:1]
+
+    def like(other: Tensor | None, *fronts: torch.Size) -> bool:
+        if other is None:
+            return True
+        return other.dtype == x.dtype and other.shape in [(*front, *x.shape) for front in fronts]
+
+    return like(added.anchor, torch.Size()) and like(added.shift, torch.Size(), *stacked)
+
+
+def holds(direction: Direction, down: Any, mine: Any, x: Vector) -> bool:
+    """Does one client's `direction` do with numbers, at any step, what it said to stand-ins?
+
+    It might look at the step behind our backs, or draw random numbers.
+    """
+    before = torch.get_rng_state()
+    said = taken_apart(direction, down, mine)
+    if said is None:
+        return False
+    gradient, y = torch.linspace(-1, 1, len(x)).to(x), torch.linspace(2, -3, len(x)).to(x)
+    anchor, shift = (0 if each is None else each for each in (said.anchor, said.shift))
+    expected = gradient + said.weight * (y - anchor) + shift
+    done = [direction(gradient.clone(), y.clone(), k, down, mine) for k in (0, 1, 5)]
+    same = all(torch.allclose(each, expected, atol=1e-5, rtol=1e-4) for each in done)
+    return same and torch.equal(before, torch.get_rng_state())
 
 
 def _sum(a: Tensor | None, b: Tensor | None) -> Tensor | None:

@@ -135,6 +135,7 @@ class Engine(ABC):
     def __post_init__(self) -> None:
         self.memory = Memory()
         self._fetches: list[float] = []  # seconds
+        self._threads = 1  # that work in this round
         self._pool = ThreadPoolExecutor(
             self.workers, initializer=torch.set_num_threads, initargs=(1,)
         )
@@ -181,7 +182,8 @@ class Engine(ABC):
 
     def across(self, work: Callable[[In], Out], parts: Sequence[In]) -> list[Out]:
         """`work` on every part, over the engine's threads, results in order."""
-        if self.workers == 1 or len(parts) == 1:
+        self._threads = min(self.workers, len(parts))
+        if self._threads == 1:
             return [work(part) for part in parts]
         return list(self._pool.map(work, parts))
 
@@ -201,6 +203,7 @@ class InProcess(Engine):
             mine = mine._replace(rule=repeated(rule.start(down.x), len(ids)))
         walk = walked(rule, lr, steps, down.x)
         self._fetches.clear()
+        self._threads = 1
         with self.fetching():
             picks = self.data.picks(t, ids, steps, purpose)
         ground = None
@@ -217,7 +220,7 @@ class InProcess(Engine):
         )
         self.memory.put(ids, kept)
         # Threads fetch beside each other; the first entry is from before they began.
-        gather = self._fetches[0] + sum(self._fetches[1:]) / self.workers
+        gather = self._fetches[0] + sum(self._fetches[1:]) / self._threads
         return Result(ids, done.up, done.buffers, done.training, walk, gather=gather)
 
     @contextmanager

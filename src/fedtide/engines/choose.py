@@ -217,6 +217,10 @@ def _uncompiled(task: Task, data: ClientData) -> str:
         return "its examples are prepared batch by batch"
     if find_spec("numba") is None:
         return "the package numba is missing: pip install fedtide[fast]"
+    try:
+        import numba  # noqa: F401
+    except ImportError as error:  # as with a version of numpy that it does not know
+        return f"the package numba does not load: {error}"
     return ""
 
 

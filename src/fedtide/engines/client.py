@@ -144,7 +144,7 @@ def penalised(lesson: Lesson, y: Tensor, batch: Batch, mine: Any, out: Outputs) 
         found: tuple[Tensor, ...] = grad(mean, argnums=(0, 1, 2))(y, *out)
         return found
 
-    return Extra(*vmap(one)(y, out, batch, mine))
+    return Extra(*vmap(one, randomness="different")(y, out, batch, mine))
 
 
 def penalises(lesson: Lesson) -> bool:
@@ -157,7 +157,7 @@ def followed(
 ) -> State:
     """`follow` for a stack of clients."""
     one = partial(follow, lesson)
-    move = one if stacks(lesson) else vmap(one, in_dims=(0, 0, 0, 0, None))
+    move = one if stacks(lesson) else vmap(one, in_dims=(0, 0, 0, 0, None), randomness="different")
     y, rule = move(gradient, state.y, state.rule, mine, k)
     return State(y, rule, state.buffers, state.tally + seen)
 

@@ -9,12 +9,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedtide.core.compiled import MADE_WITH, Moves, Rows, announce, gradients, walk
-from fedtide.core.types import Vector
+from fedtide.core.compiled import MADE_WITH, Moves, Rows, gradients, prepare, walk
+from fedtide.core.errors import EngineError
+from fedtide.core.trees import rows
 from fedtide.data.batches import Picks
-from fedtide.engines.affine import taken_apart
+from fedtide.engines.affine import fits, holds, taken_apart
 from fedtide.engines.base import Errand
 from fedtide.engines.client import (
+    AnyAlgorithm,
     Lesson,
     Report,
     State,
@@ -37,8 +39,17 @@ class Compiled(Vectorised):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._inputs = self.data.examples.inputs.flatten(1).contiguous().numpy()
-        announce()
+        examples, chain = self.data.examples, self.task.chain
+        assert chain is not None
+        low, high = (int(each) for each in examples.targets.aminmax())
+        if low < 0 or high >= chain[-1].outputs:  # compiled code would not notice
+            raise EngineError(
+                f"train.model must have an output for every label, {low} to {high}. "
+                f"Got {chain[-1].outputs}. Give its last layer more outputs."
+            )
+        self._inputs = examples.inputs.flatten(1).contiguous().numpy()
+        self._known: dict[int, tuple[AnyAlgorithm, bool]] = {}  # does it do what it says?
+        prepare(self.task.initial.x.dtype)
 
     def cohort(self, lesson: Lesson, errand: Errand) -> Report:
         moves = self._moves(lesson, errand.rows.mine)
@@ -46,12 +57,12 @@ class Compiled(Vectorised):
             return super().cohort(lesson, errand)
         chain, steps = lesson.task.chain, errand.walk.steps.numpy()
         assert chain is not None
-        state, rows = stacked(lesson, errand.rows, len(steps)), self._rows(errand.picks)
-        rows.sizes[np.arange(rows.sizes.shape[1]) >= steps[:, None]] = 0
+        state, picked = stacked(lesson, errand.rows, len(steps)), self._rows(errand.picks)
+        picked.sizes[np.arange(picked.sizes.shape[1]) >= steps[:, None]] = 0
 
         def some(part: slice) -> Tensor:
             v = state.rule.v[part] if moves.momentum else None
-            return walk(chain, state.y[part], v, rows.some(part), moves.some(part))
+            return walk(chain, state.y[part], v, picked.some(part), moves.some(part))
 
         seen = torch.cat(self.across(some, self._shares(steps)))
         return self.concluded(lesson, errand, state._replace(tally=seen), errand.rows.mine)
@@ -64,7 +75,12 @@ class Compiled(Vectorised):
         if penalises(lesson) or has_own_rate(algorithm) or not declares(algorithm, "direction"):
             return None
         added = taken_apart(algorithm.direction, lesson.down, mine)
-        if added is None or not _like(x, added.anchor, {1}) or not _like(x, added.shift, {1, 2}):
+        if added is None or not fits(added, x, mine):
+            return None
+        if id(algorithm) not in self._known:
+            truly = holds(algorithm.direction, lesson.down, rows(mine, 0), x)
+            self._known[id(algorithm)] = algorithm, truly
+        if not self._known[id(algorithm)][1]:
             return None
         pull = added.weight, added.anchor, added.shift
         return Moves(lesson.lr, rule.momentum, rule.decay, *pull)
@@ -81,11 +97,11 @@ class Compiled(Vectorised):
     def step(self, lesson: Lesson, picks: Picks) -> Step:
         if penalises(lesson):
             return super().step(lesson, picks)
-        chain, rows = lesson.task.chain, self._rows(picks)
+        chain, picked = lesson.task.chain, self._rows(picks)
         assert chain is not None
 
         def step(state: State, mine: Any, k: int, who: Who, width: int) -> State:
-            now = rows.some(who, slice(k, k + 1))
+            now = picked.some(who, slice(k, k + 1))
             return followed(lesson, state, *gradients(chain, state.y, now), mine, k)
 
         return step
@@ -98,13 +114,7 @@ class Compiled(Vectorised):
 
     def _rows(self, picks: Picks) -> Rows:
         examples, places = self.data.examples, torch.from_numpy(picks.places)
-        labels = examples.targets[places].numpy()
-        at = picks.places if examples.rows is None else examples.rows[places].numpy()
-        return Rows(self._inputs, at, labels, picks.mask.sum(2))
-
-
-def _like(x: Vector, other: Tensor | None, dims: set[int]) -> bool:
-    """Is this a vector like x, or a stack of them?"""
-    if other is None:
-        return True
-    return other.dim() in dims and other.shape[-1:] == x.shape and other.dtype == x.dtype
+        with self.fetching():
+            labels = examples.targets[places].long().numpy()
+            at = places if examples.rows is None else examples.rows[places].long()
+        return Rows(self._inputs, at.numpy(), labels, picks.mask.sum(2))

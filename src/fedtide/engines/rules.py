@@ -84,11 +84,11 @@ class Sgd(Rule):
 
     @property
     def stacks(self) -> bool:
-        return True
+        return type(self).step is Sgd.step  # not so for somebody's own
 
     @property
     def is_plain(self) -> bool:
-        return not (self.momentum or self.decay or self.clip)
+        return type(self) is Sgd and not (self.momentum or self.decay or self.clip)
 
     def start(self, y: Vector) -> Velocity | Nothing:
         return Velocity(torch.zeros_like(y)) if self.momentum else Nothing()
@@ -125,7 +125,7 @@ class Adam(Rule):
 
     @property
     def stacks(self) -> bool:
-        return True
+        return type(self).step is Adam.step
 
     def start(self, y: Vector) -> Moments:
         return Moments(torch.zeros_like(y), torch.zeros_like(y), y.new_zeros(1))

@@ -86,7 +86,7 @@ class Checkpoints:
         `kinds` are the NamedTuples that states are made of; see `fedtide.record.values`. What a run was
         `made_with`, beside torch, must still be there.
         """
-        self._torch = f"{torch.__version__}{made_with}"
+        self._made_with = f"{torch.__version__}{made_with}"
         self._kinds = {**kinds, **declared(Rows)}
         found, problems = self._found(), []
         for path in found:
@@ -135,7 +135,7 @@ class Checkpoints:
             self._segments.write(draft)
             content = {
                 "rounds": rounds,
-                "torch": self._torch,
+                "torch": self._made_with,
                 "journal": journal.mark(),
                 "values": values,
                 "segments": self._segments.checksums(draft.segments),
@@ -158,8 +158,10 @@ class Checkpoints:
     def _read(self, path: Path, memory: Memories, device: torch.device) -> tuple[Kept, Rows]:
         memory.clear()
         content = _content(path)
-        if content["torch"] != self._torch:
-            raise ValueError(f"it was made with torch {content['torch']}, this is {self._torch}")
+        if content["torch"] != self._made_with:
+            raise ValueError(
+                f"it was made with torch {content['torch']}, this is {self._made_with}"
+            )
         if content["segments"] != self._segments.checksums(set(map(int, content["segments"]))):
             raise ValueError("one of its files is damaged")
         state, rows = unpack(
