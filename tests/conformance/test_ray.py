@@ -121,6 +121,14 @@ def test_vectorised_inside_is_equal_up_to_rounding(cluster, name):
     assert_same(on_ray(algorithm, of="vectorised"), on_loop(algorithm), atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["fedavg", "scaffold", "moon"])
+def test_compiled_inside_is_equal_up_to_rounding(cluster, name):
+    algorithm, world = TABLE[name].algorithm, World("chain")
+    assert_same(
+        on_ray(algorithm, world=world, of="compiled"), on_loop(algorithm, world=world), 1e-5
+    )
+
+
 @pytest.mark.parametrize("name", ["fedavg", "scaffold", "fednova"])
 def test_sums_are_equal_up_to_rounding(cluster, name):
     algorithm = TABLE[name].algorithm

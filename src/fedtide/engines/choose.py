@@ -91,7 +91,8 @@ class EngineChoice:
     def build(self, task: Task, data: ClientData, buffers: BufferPolicy) -> Engine:
         """The engine for this task."""
         asked = self.of if self.kind == "ray" else self.kind
-        traits = _try(task, data, stacked=asked != "loop")
+        loops = asked == "loop" or (asked == "auto" and self._is_slow_to_stack(task, data))
+        traits = _try(task, data, stacked=not loops)
         kind, why = self._decide(task, data, traits)
         problems = {
             "loop": "",
@@ -131,16 +132,13 @@ class EngineChoice:
 
     def _decide(self, task: Task, data: ClientData, traits: Traits) -> tuple[str, str]:
         kind = self.of if self.kind == "ray" else self.kind
-        device = data.examples.targets.device
-        if self.kind == "ray" and self.gpus:
-            device = torch.device("cuda")
         if kind != "auto":
             return kind, "as the study asks"
+        if self._is_slow_to_stack(task, data):
+            return "loop", "on a CPU, stacked convolutions are slower than one client at a time"
         if traits.vmap_error:
             return "loop", f"{task.name} cannot be vectorised: {traits.vmap_error}"
-        if device.type == "cpu" and task.has_convolutions:
-            return "loop", "on a CPU, stacked convolutions are slower than one client at a time"
-        if device.type != "cpu" or not task.chain:
+        if not self._on_cpu(data) or not task.chain:
             return "vectorised", f"{task.name} can be stacked over clients"
         if task.layout.dim * data.batching.batch_size < WORTH_COMPILING:
             return "vectorised", f"{task.name} can be stacked over clients, and is soon done"
@@ -150,6 +148,14 @@ class EngineChoice:
                 f"{task.name} can be stacked over clients, but not compiled: {problem}",
             )
         return "compiled", f"{task.name} is a chain of linear layers"
+
+    def _is_slow_to_stack(self, task: Task, data: ClientData) -> bool:
+        return task.has_convolutions and self._on_cpu(data)
+
+    def _on_cpu(self, data: ClientData) -> bool:
+        """Will clients compute on a CPU?"""
+        device = data.examples.targets.device
+        return device.type == "cpu" and not (self.kind == "ray" and self.gpus)
 
 
 @contextmanager

@@ -1,13 +1,14 @@
 """One client after the other, or a few at once on threads: this engine defines the meaning."""
 
 from contextlib import nullcontext
+from threading import Lock
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from fedtide.core.rng import torch_seed
-from fedtide.core.trees import rows, stack, tree_map
+from fedtide.core.trees import rows, tree_map
 from fedtide.core.types import Batch
 from fedtide.engines.base import Errand, InProcess, seeded
 from fedtide.engines.client import Lesson, Report, Whole, client_round
@@ -32,11 +33,24 @@ class Loop(InProcess):
                 row, walk = tree_map(torch.clone, rows(errand.rows, u)), rows(errand.walk, u)
                 return client_round(lesson, row, batches, walk, whole)
 
-        clients = range(len(errand.ids))
+        clients, lock = range(len(errand.ids)), Lock()
+        stacks: list[Report] = []  # one, as soon as the first client knows its shape
+
+        def kept(u: int) -> None:
+            mine = one(u)
+            with lock:
+                if not stacks:
+                    shape = (len(clients),)
+                    stacks.append(tree_map(lambda leaf: leaf.new_empty(shape + leaf.shape), mine))
+            tree_map(lambda whole, leaf: whole[u].copy_(leaf), stacks[0], mine)
+
         # Dropout draws from torch's one global generator, so such a model runs its clients in turn.
-        reports = [one(u) for u in clients] if self.traits.is_random else self.across(one, clients)
-        report: Report = stack(reports)
-        return report
+        if self.traits.is_random:
+            for u in clients:
+                kept(u)
+        else:
+            self.across(kept, clients)
+        return stacks[0]
 
     def _batch(self, index: NDArray[np.int64], mask: NDArray[np.bool_]) -> Batch:
         batch = self.batch(index, mask)
