@@ -118,7 +118,7 @@ class Task:
 
     def logits(self, model: Model, inputs: Tensor) -> Tensor:
         """What a model says in evaluation mode, computed in the way that is fastest."""
-        if self.chain and self.chain[0].inputs == inputs[0].numel():
+        if self.chain and self.chain[0].inputs == inputs.shape[1:].numel():
             return outputs(self.chain, model.x[None], inputs[None])[-1][0].mT
         return self.view(model.x, model.buffers, self.arranged(inputs)).logits
 

@@ -28,9 +28,8 @@ from fedtide.engines.rules import Sgd
 from fedtide.engines.terms import Terms
 from fedtide.engines.vectorised import Vectorised
 
-WORTH_COMPILING = (
-    100_000  # multiplications for one batch; for less, the compiler's seconds are too many
-)
+# Multiplications for one batch: for less, loading the compiler takes too long.
+WORTH_COMPILING = 100_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,9 +42,7 @@ class EngineChoice:
     device: str = "auto"  # auto, cpu, cuda, mps
     memory: Literal["ram", "disk"] = "ram"  # where rows of clients that took part are kept
     flower: Terms = field(default_factory=Terms)  # for `fedtide deploy`
-    of: Literal["auto", "loop", "vectorised", "compiled"] = (
-        "auto"  # ray: the engine inside every actor
-    )
+    of: Literal["auto", "loop", "vectorised", "compiled"] = "auto"  # ray: inside every actor
     actors: int = 2  # ray: processes that share the clients; each has `workers` threads, or one
     gpus: float = 0.0  # ray: of each actor, or a part of one
     lost: Literal["redo", "count"] = "redo"  # ray: the work of an actor that dies
@@ -94,15 +91,13 @@ class EngineChoice:
         loops = asked == "loop" or (asked == "auto" and self._is_slow_to_stack(task, data))
         traits = _try(task, data, stacked=not loops)
         kind, why = self._decide(task, data, traits)
-        problems = {
-            "loop": "",
-            "vectorised": traits.vmap_error,
-            "compiled": _uncompiled(task, data),
-        }
-        if problems[kind]:
+        problem = traits.vmap_error if kind == "vectorised" else ""
+        if kind == "compiled":
+            problem = _uncompiled(task, data)
+        if problem:
             raise EngineError(
-                f"engine.kind must fit the model {task.name}: it cannot be {kind} "
-                f"({problems[kind]}). Use engine.kind = 'loop' or 'auto'."
+                f"engine.kind must fit the model {task.name}: it cannot be {kind} ({problem}). "
+                "Use engine.kind = 'loop' or 'auto'."
             )
         if self.kind == "ray":
             return self._spread(_engine(kind), task, data, traits, buffers, why)
@@ -143,10 +138,8 @@ class EngineChoice:
         if task.layout.dim * data.batching.batch_size < WORTH_COMPILING:
             return "vectorised", f"{task.name} can be stacked over clients, and is soon done"
         if problem := _uncompiled(task, data):
-            return (
-                "vectorised",
-                f"{task.name} can be stacked over clients, but not compiled: {problem}",
-            )
+            why = f"{task.name} can be stacked over clients, but not compiled: {problem}"
+            return "vectorised", why
         return "compiled", f"{task.name} is a chain of linear layers"
 
     def _is_slow_to_stack(self, task: Task, data: ClientData) -> bool:
@@ -215,7 +208,7 @@ def _engine(kind: str) -> type[InProcess]:
 def _uncompiled(task: Task, data: ClientData) -> str:
     """Why this task cannot be compiled; empty if it can."""
     inputs, x = data.examples.inputs, task.initial.x
-    if task.chain is None or task.chain[0].inputs != inputs[0].numel():
+    if task.chain is None or task.chain[0].inputs != inputs.shape[1:].numel():
         return "it is more than linear layers and ReLUs"
     if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64):
         return f"it computes on {x.device.type} with {x.dtype}"

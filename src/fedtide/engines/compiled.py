@@ -41,11 +41,12 @@ class Compiled(Vectorised):
         super().__post_init__()
         examples, chain = self.data.examples, self.task.chain
         assert chain is not None
-        low, high = (int(each) for each in examples.targets.aminmax())
-        if low < 0 or high >= chain[-1].outputs:  # compiled code would not notice
+        targets, outputs = examples.targets, chain[-1].outputs
+        wrong = targets[(targets < 0) | (targets >= outputs)]
+        if len(wrong):  # compiled code would not notice
             raise EngineError(
-                f"train.model must have an output for every label, {low} to {high}. "
-                f"Got {chain[-1].outputs}. Give its last layer more outputs."
+                f"train.model must have an output for every label. Got {outputs} outputs and the "
+                f"label {int(wrong[0])}. Give its last layer more outputs, or mend the labels."
             )
         self._inputs = examples.inputs.flatten(1).contiguous().numpy()
         self._known: dict[int, tuple[AnyAlgorithm, bool]] = {}  # does it do what it says?

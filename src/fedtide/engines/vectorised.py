@@ -30,9 +30,8 @@ from fedtide.engines.client import (
 )
 
 Who = slice | NDArray[np.int64]
-Step = Callable[
-    [State, Any, int, Who, int], State
-]  # state, mine, k, who, the width of their batches
+# From state, mine, k, who, and the width of their batches.
+Step = Callable[[State, Any, int, Who, int], State]
 
 CHUNK_BYTES = {"cpu": 16 << 20}  # about a processor's cache; elsewhere memory is the limit
 CHUNK_BYTES_ELSEWHERE = 1 << 30
