@@ -42,10 +42,13 @@ GOOD = (X, Y)
     [
         ((X, Y[:3]), GOOD, {}, r"own.train: .* Got inputs \[4, 3\] and targets \[3\]"),
         (GOOD, (X[:0], Y[:0]), {}, "own.test: .* must go together"),
+        ((X[:, :0], Y), GOOD, {}, r"own.train: .* Got inputs \[4, 0\]"),
         (X, GOOD, {}, "own.train: must be .inputs, targets.. Got Tensor"),
         ((X, Y / 2), GOOD, {}, "targets must be whole numbers from 0"),
         ((X, Y - 1), GOOD, {}, "smallest -1"),
         ((X / 0, Y), GOOD, {}, "inputs must be finite"),
+        ((X.masked_fill(X[1, 1] == X, torch.nan), Y), GOOD, {}, "inputs must be finite"),
+        ((X.masked_fill(X[1, 1] == X, -torch.inf), Y), GOOD, {}, "inputs must be finite"),
         ((PIXELS, Y), GOOD, {}, r"must be \[N, C, H, W\]"),
         ((X.long() - 1, Y), GOOD, {}, "tokens from 0"),
         ((["a", "b"], Y), GOOD, {}, "must be tensors or arrays. Got list"),

@@ -132,7 +132,7 @@ def _examples(part: Pair, where: str) -> Examples:
     if not isinstance(part, tuple | list) or len(part) != 2:
         raise DataError(f"{where}: must be (inputs, targets). Got {type(part).__name__}.")
     inputs, targets = (_tensor(value, where) for value in part)
-    if targets.dim() != 1 or inputs.dim() < 2 or len(inputs) != len(targets) or not len(targets):
+    if targets.dim() != 1 or inputs.dim() < 2 or len(inputs) != len(targets) or not inputs.numel():
         got = f"inputs {list(inputs.shape)} and targets {list(targets.shape)}"
         raise DataError(f"{where}: inputs [N, ...] and targets [N] must go together. Got {got}.")
     if targets.is_floating_point() or targets.dtype == torch.bool or int(targets.min()) < 0:
