@@ -126,6 +126,14 @@ class Experiment:
         return Gate(self.faults, self.attack, self.defence, self.privacy, self.seed)
 
     @property
+    def adds(self) -> bool:
+        """Is a sum of the uploads enough, where the algorithm weighs them? Nobody looks at a single one."""
+        if self.engine.kind == "ray":
+            return self.engine.uploads == "sums"
+        looks = {"drift", "rates"} & set(self.evaluation.probes)
+        return self.gate.is_open and self.gate.is_plain and not looks
+
+    @property
     def is_uniform(self) -> bool:
         """Is every cohort a uniform sample of those who exist, of a fixed size?"""
         steady = isinstance(self.network, IdealNetwork) and not self.faults.is_active
@@ -213,7 +221,15 @@ def run(
             if len(ids):
                 with gate.receipts(house.engine, t, ids):
                     result = house.engine.run(
-                        algorithm, e.train.optimiser, lr, down, now.model.buffers, ids, steps, t
+                        algorithm,
+                        e.train.optimiser,
+                        lr,
+                        down,
+                        now.model.buffers,
+                        ids,
+                        steps,
+                        t,
+                        adds=e.adds,
                     )
                 result = gate.received(result, hostile, t)  # some may be lost or refused
                 ids, line = result.ids, answered(line, result.ids, work) | dict(result.facts)
@@ -273,7 +289,7 @@ def begin(
         if e.population.announced:
             e.participation.check_session(session)
         house.enter(session)
-    rehearse = Rehearsal(house, e.algorithm, e.network, now.network, session, t, e.seed)
+    rehearse = Rehearsal(house, e.algorithm, e.network, now.network, session, t, e.seed, e.adds)
     number = now.era.number + 1
     known = Beginning(
         number, session, house.initial, now.model, house.layout, now.archive, rehearse

@@ -101,7 +101,7 @@ class Outcome(NamedTuple):
     clients: list[dict[int, Buffers]]  # every client's buffers, by round
 
 
-def drive(engine, algorithm, rule, cohorts=COHORTS, lr=LR) -> Outcome:
+def drive(engine, algorithm, rule, cohorts=COHORTS, lr=LR, adds=False) -> Outcome:
     """The loop of `experiment.run` over given cohorts."""
     train = Train(epochs=1, buffers=engine.buffers)
     x, buffers = engine.task.initial
@@ -113,16 +113,15 @@ def drive(engine, algorithm, rule, cohorts=COHORTS, lr=LR) -> Outcome:
             ids = np.array(members)
             down = algorithm.broadcast(server)
             steps = engine.data.steps(t, ids)
-            result = engine.run(algorithm, rule, lr, down, buffers, ids, steps, t)
+            result = engine.run(algorithm, rule, lr, down, buffers, ids, steps, t, adds=adds)
             ids = result.ids
             sizes = engine.data.holdings.sizes(t, ids)
             share = torch.from_numpy(sizes / sizes.sum()).to(x)
             cohort = Cohort(torch.from_numpy(ids), share, result.walk, population, t)
             server = result.aggregated(algorithm, server, cohort)
             training.append(by_client(ids, result.training))
-            summed, sent = result.is_sum, result.buffers
-            buffers = sent if summed else train.next_buffers(buffers, sent, share)
-            clients.append({} if summed else by_client(ids, sent))
+            buffers = train.next_buffers(buffers, result.buffers, share)
+            clients.append(by_client(ids, result.buffers))
     return Outcome(server, buffers, remembered(engine, algorithm, rule, down), training, clients)
 
 

@@ -94,8 +94,8 @@ def marked(mark):
     return found
 
 
-def on_ray(algorithm, rule="sgd", world=World(), cohorts=FIVE, **settings):  # noqa: B008
-    return drive(world.engine("ray", **settings), algorithm, RULES[rule], cohorts)
+def on_ray(algorithm, rule="sgd", world=World(), cohorts=FIVE, adds=False, **settings):  # noqa: B008
+    return drive(world.engine("ray", **settings), algorithm, RULES[rule], cohorts, adds=adds)
 
 
 def on_loop(algorithm, rule="sgd", world=World(), cohorts=FIVE):  # noqa: B008
@@ -132,7 +132,7 @@ def test_compiled_inside_is_equal_up_to_rounding(cluster, name):
 @pytest.mark.parametrize("name", ["fedavg", "scaffold", "fednova"])
 def test_sums_are_equal_up_to_rounding(cluster, name):
     algorithm = TABLE[name].algorithm
-    assert_same(on_ray(algorithm, of="loop", uploads="sums"), on_loop(algorithm), atol=1e-5)
+    assert_same(on_ray(algorithm, of="loop", adds=True), on_loop(algorithm), atol=1e-5)
 
 
 def test_dropout_and_local_buffers_and_surveys(cluster):

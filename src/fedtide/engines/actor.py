@@ -10,22 +10,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from fedtide.core.mix import weighted
 from fedtide.core.task import Task
-from fedtide.core.trees import joined, tree_map
-from fedtide.core.types import Buffers, Ids, Nothing, Training
+from fedtide.core.trees import tree_map
+from fedtide.core.types import Buffers, Ids, Training
 from fedtide.data.batches import ClientData
 from fedtide.engines.allocator import keep_freed_memory
-from fedtide.engines.base import BufferPolicy, InProcess, Result, Traits
+from fedtide.engines.base import BufferPolicy, Given, InProcess, Traits
 from fedtide.engines.client import AnyAlgorithm
 from fedtide.engines.memory import Memory
 from fedtide.engines.rules import Rule
 
 Array = NDArray[Any]
-
-BLOCK = 64  # clients whose uploads an actor holds at once where it adds them up
 
 
 class Broadcast(NamedTuple):
@@ -33,13 +29,6 @@ class Broadcast(NamedTuple):
 
     down: Any
     buffers: Buffers
-
-
-class Weights(NamedTuple):
-    """How much each client of an order counts in a sum."""
-
-    up: Tensor  # [U]
-    share: Tensor  # [U]: of the buffers
 
 
 class Order(NamedTuple):
@@ -52,7 +41,7 @@ class Order(NamedTuple):
     steps: NDArray[np.int64]
     t: int
     purpose: str
-    weights: Weights | None  # None: uploads come back one by one
+    weights: Array | None  # [U]: uploads come back as a sum, with these
     whole: bool  # return all memories instead of those that changed
     table: int = 0  # which memories
     alive: frozenset[int] = frozenset()  # all other tables may be forgotten
@@ -60,11 +49,11 @@ class Order(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A part of a cohort: stacked, or its weighted sum."""
+    """A part of a cohort: everything stacked, or the weighted sum of the uploads."""
 
     up: Any
     buffers: Buffers
-    training: Training | Nothing
+    training: Training
 
 
 class Kept(NamedTuple):
@@ -115,42 +104,15 @@ class Actor:
                 self.tables[order.table].put(copy.ids, unpacked(copy.rows, self.device))
         assert self.engine is not None
         memory = self.engine.memory = self.tables[order.table]
-        received = unpacked(broadcast, self.device)
-        part = (
-            self._stacked(order, received) if order.weights is None else self._sum(order, received)
+        algorithm, rule, lr, ids, steps, t, purpose, weights = order[:8]
+        down, buffers = unpacked(broadcast, self.device)
+        weights = None if weights is None else unpacked(weights, self.device)
+        done = self.engine.perform(
+            Given(algorithm, rule, lr, down, buffers, ids, steps, t, purpose, weights)
         )
+        part = Part(done.up, done.buffers, done.training)
         ids, rows_ = memory.kept(None if order.whole else order.ids)
         return packed(part), Kept(ids, packed(rows_))
-
-    def _stacked(self, order: Order, received: Broadcast) -> Part:
-        """Everything that the clients send, one by one."""
-        done = self._round(order, received, slice(None))
-        return Part(done.up, done.buffers, done.training)
-
-    def _sum(self, order: Order, received: Broadcast) -> Part:
-        """The weighted sum of what the clients send, a block of them at a time."""
-        assert order.weights is not None
-        total: Part | None = None
-        training = []
-        weights = unpacked(order.weights, self.device)
-        for first in range(0, len(order.ids), BLOCK):
-            block = slice(first, first + BLOCK)
-            done = self._round(order, received, block)
-            up, share = (each[block] for each in weights)
-            wide = tree_map(torch.Tensor.double, done.buffers)  # counters too; rounded at the end
-            part = Part(weighted(done.up, up), weighted(wide, share.double()), Nothing())
-            total = part if total is None else tree_map(torch.add, total, part)
-            training.append(done.training)
-        assert total is not None
-        return Part(total.up, total.buffers, joined(training))
-
-    def _round(self, order: Order, received: Broadcast, block: slice) -> Result:
-        algorithm, rule, lr, ids, steps, t, purpose = order[:7]
-        down, buffers = received
-        assert self.engine is not None
-        return self.engine.run(
-            algorithm, rule, lr, down, buffers, ids[block], steps[block], t, purpose
-        )
 
 
 def packed(tree: Any) -> Any:

@@ -14,10 +14,11 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from fedtide.core.errors import EngineError, TrainingError
+from fedtide.core.errors import EngineError
 from fedtide.core.task import Task
-from fedtide.core.trees import leaves, repeated, rows
+from fedtide.core.trees import repeated, rows
 from fedtide.core.types import (
     Batch,
     Buffers,
@@ -61,7 +62,7 @@ class Result(NamedTuple):
     buffers: Buffers
     training: Training
     walk: Walk
-    is_sum: bool = False  # are `up` and `buffers` weighted sums over the cohort instead?
+    is_sum: bool = False  # is `up` a weighted sum over the cohort instead?
     gather: float = 0.0  # seconds that went into choosing and fetching examples
     facts: Mapping[str, Any] = {}  # for the journal
 
@@ -92,8 +93,15 @@ class Errand(NamedTuple):
     rows: Row  # stacked
     picks: Picks
     walk: Walk  # [U] each
-    address: tuple[str | int, ...]  # of the round's random numbers
+    t: int
+    purpose: str
     ground: Ground | None = None
+    weights: Tensor | None = None  # [U]: add uploads up with these
+
+    @property
+    def address(self) -> tuple[str | int, ...]:
+        """Of the round's random numbers."""
+        return self.purpose, self.t
 
     def some(self, index: slice | NDArray[np.int64]) -> Errand:
         """The same for some clients; a slice copies nothing."""
@@ -101,7 +109,9 @@ class Errand(NamedTuple):
         at = index if isinstance(index, slice) else torch.from_numpy(index).to(device)
         picks, ground = rows(self.picks, index), self.ground and rows(self.ground, index)
         mine, walk = rows(self.rows, at), rows(self.walk, at)
-        return Errand(self.ids[index], mine, picks, walk, self.address, ground)
+        return self._replace(
+            ids=self.ids[index], rows=mine, picks=picks, walk=walk, ground=ground, weights=None
+        )
 
 
 class Given(NamedTuple):
@@ -116,6 +126,7 @@ class Given(NamedTuple):
     steps: NDArray[np.int64]
     t: int
     purpose: str  # a part of the address of its random numbers
+    weights: Tensor | None  # [U]: add uploads up with these
 
 
 @dataclass(eq=False)
@@ -151,13 +162,27 @@ class Engine(ABC):
         steps: NDArray[np.int64],
         t: int,
         purpose: str = "batch",
+        adds: bool = False,
     ) -> Result:
-        """One round of these clients, from `down`: `steps[u]` local steps each, at least one."""
-        return self.perform(Given(algorithm, rule, lr, down, buffers, ids, steps, t, purpose))
+        """One round of these clients, from `down`: `steps[u]` local steps each, at least one.
+
+        If it `adds`, nobody asks for single uploads: where the algorithm weighs them, they are added up.
+        """
+        weights = None
+        if adds:
+            weights = algorithm.weigh(self.share(t, ids), walked(rule, lr, steps, down.x))
+        return self.perform(
+            Given(algorithm, rule, lr, down, buffers, ids, steps, t, purpose, weights)
+        )
 
     @abstractmethod
     def perform(self, given: Given) -> Result:
         """`run`, as each engine does it."""
+
+    def share(self, t: int, ids: Ids) -> Tensor:
+        """How much of a cohort's examples each of its clients holds: [U]."""
+        sizes = self.data.holdings.sizes(t, ids)
+        return torch.from_numpy(sizes / sizes.sum()).to(self.task.initial.x)
 
     def newcomer(self, algorithm: AnyAlgorithm, rule: Rule, down: Any, buffers: Buffers) -> Row:
         """What a client remembers when it takes part for the first time."""
@@ -180,12 +205,10 @@ class Engine(ABC):
         right, loss = (sum(each) / len(examples) for each in zip(*sums, strict=True))
         return right, loss
 
-    def across(self, work: Callable[[In], Out], parts: Sequence[In]) -> list[Out]:
-        """`work` on every part, over the engine's threads, results in order."""
+    def across(self, work: Callable[[In], Out], parts: Sequence[In]) -> Iterator[Out]:
+        """`work` on every part, over the engine's threads; results in order, each when it is there."""
         self._threads = min(self.workers, len(parts))
-        if self._threads == 1:
-            return [work(part) for part in parts]
-        return list(self._pool.map(work, parts))
+        return (map if self._threads == 1 else self._pool.map)(work, parts)
 
     def close(self) -> None:
         self._pool.shutdown()
@@ -195,7 +218,7 @@ class InProcess(Engine):
     """An engine whose clients live in this process."""
 
     def perform(self, given: Given) -> Result:
-        algorithm, rule, lr, down, buffers, ids, steps, t, purpose = given
+        algorithm, rule, lr, down, buffers, ids, steps, t, purpose, weights = given
         lesson = Lesson(self.task, algorithm, rule, lr, down, buffers, self.data.batching.epochs)
         local = self.buffers == "local"
         mine: Row = self.memory.take(ids, self.newcomer(algorithm, rule, down, buffers))
@@ -211,17 +234,13 @@ class InProcess(Engine):
             stride = self.data.batching.per_pass(self.data.holdings.sizes(t, ids))
             ground = Ground(*self.data.everything(t, ids), stride)
         with torch.no_grad(), lone_examples_explained(t):
-            done = self.cohort(lesson, Errand(ids, mine, picks, walk, (purpose, t), ground))
-        check_finite(done, t, ids, lr)
-        kept = Row(
-            done.row.mine,
-            done.row.rule if rule.carried else Nothing(),
-            done.buffers if local else {},
-        )
-        self.memory.put(ids, kept)
+            errand = Errand(ids, mine, picks, walk, t, purpose, ground, weights)
+            done = self.cohort(lesson, errand)
+        self.memory.put(ids, done.row._replace(buffers=done.buffers if local else {}))
         # Threads fetch beside each other; the first entry is from before they began.
         gather = self._fetches[0] + sum(self._fetches[1:]) / self._threads
-        return Result(ids, done.up, done.buffers, done.training, walk, gather=gather)
+        adds = weights is not None
+        return Result(ids, done.up, done.buffers, done.training, walk, adds, gather)
 
     @contextmanager
     def fetching(self) -> Iterator[None]:
@@ -232,7 +251,7 @@ class InProcess(Engine):
 
     @abstractmethod
     def cohort(self, lesson: Lesson, errand: Errand) -> Report:
-        """The reports of a cohort, stacked in the order of its ids."""
+        """The reports of a cohort, in the order of its ids: see `Reports`."""
 
     def batch(self, index: NDArray[np.int64], mask: NDArray[np.bool_]) -> Batch:
         """The examples at `index`, ready for a step."""
@@ -247,19 +266,6 @@ def walked(rule: Rule, lr: float, steps: NDArray[np.int64], x: Vector) -> Walk:
     """How clients move that make so many steps."""
     made = torch.as_tensor(steps).to(x)
     return Walk(made, torch.full_like(made, lr), rule.weight(made))
-
-
-def check_finite(done: Report, t: int, ids: Ids, lr: float) -> None:
-    """Stop where a client's loss, or anything it sends, is no longer a number."""
-    sums = [leaf.flatten(1).sum(1) for leaf in leaves(done.up) if leaf.dim() > 1]
-    broken = ~torch.isfinite(torch.stack([done.training.loss, *sums])).all(0)
-    if broken.any():
-        client = ids[int(broken.nonzero()[0])]
-        raise TrainingError(
-            f"round {t}, client {client}: the training loss and the update must be numbers. "
-            f"Got a loss of {float(done.training.loss[broken][0]):g} with a learning rate of {lr:g}. "
-            "Try a smaller train.lr, or clip gradients with train.optimiser.clip."
-        )
 
 
 @contextmanager

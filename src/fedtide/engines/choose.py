@@ -121,7 +121,7 @@ class EngineChoice:
         with ray_needed("engine.kind = 'ray'"):
             from fedtide.engines.ray import Ray, Spread
         workers = self.workers or 1
-        spread = Spread(kind, self.actors, workers, self.gpus, self.lost, self.uploads)
+        spread = Spread(kind, self.actors, workers, self.gpus, self.lost)
         why = f"ray: {self.actors} actors, each {kind.__name__.lower()}: {why}"
         return Ray(task, data, traits, buffers, cpu_count(), self.chunk, why, spread)
 

@@ -19,17 +19,20 @@ from fedtide.engines.client import (
     AnyAlgorithm,
     Lesson,
     Report,
+    Row,
     State,
     declares,
     followed,
     has_own_rate,
     penalises,
 )
+from fedtide.engines.reports import Reports
 from fedtide.engines.rules import Sgd
 from fedtide.engines.vectorised import CHUNK_BYTES, Step, Vectorised, Who, equal_parts, stacked
 
 GRAIN = 2_000_000  # multiplications of a step that are worth its calls from Python
 MOST_PARTS = 8
+BLOCK_BYTES = 64 << 20  # models that train together where a round is one call
 
 
 class Compiled(Vectorised):
@@ -56,17 +59,28 @@ class Compiled(Vectorised):
         moves = self._moves(lesson, errand.rows.mine)
         if moves is None:
             return super().cohort(lesson, errand)
-        chain, steps = lesson.task.chain, errand.walk.steps.numpy()
-        assert chain is not None
-        state, picked = stacked(lesson, errand.rows, len(steps)), self._rows(errand.picks)
+        reports, picked = Reports(lesson, errand), self._rows(errand.picks)
+        steps, each = errand.walk.steps.numpy(), lesson.down.x.nbytes
         picked.sizes[np.arange(picked.sizes.shape[1]) >= steps[:, None]] = 0
+        for block in equal_parts(len(steps), max(1, BLOCK_BYTES // each)):
+            state = self._walked(lesson, errand.rows, picked, moves, block)
+            some = errand.some(block)
+            reports.put(block, self.concluded(lesson, some, state, some.rows.mine))
+        return reports.all()
 
-        def some(part: slice) -> Tensor:
+    def _walked(self, lesson: Lesson, row: Row, picked: Rows, moves: Moves, block: slice) -> State:
+        """These clients of a cohort after their last steps."""
+        picked, moves = picked.some(block), moves.some(block)
+        state, chain = stacked(lesson, rows(row, block), len(picked.places)), lesson.task.chain
+        assert chain is not None
+
+        def work(part: slice) -> Tensor:
             v = state.rule.v[part] if moves.momentum else None
             return walk(chain, state.y[part], v, picked.some(part), moves.some(part))
 
-        seen = torch.cat(self.across(some, self._shares(steps)))
-        return self.concluded(lesson, errand, state._replace(tally=seen), errand.rows.mine)
+        made = (picked.sizes > 0).sum(1)
+        seen = torch.cat(list(self.across(work, self._shares(made))))
+        return state._replace(tally=seen)
 
     def _moves(self, lesson: Lesson, mine: Any) -> Moves | None:
         """The steps of a round, if they are those of SGD with something that stays the same added."""
@@ -107,8 +121,8 @@ class Compiled(Vectorised):
 
         return step
 
-    def _shares(self, steps: NDArray[np.float32]) -> list[slice]:
-        """A part of the cohort for each thread, with about equally many steps."""
+    def _shares(self, steps: NDArray[np.int64]) -> list[slice]:
+        """A part of the clients for each thread, with about equally many steps."""
         made = np.cumsum(steps)
         ends = np.searchsorted(made, made[-1] * np.arange(1, self.workers) / self.workers) + 1
         return [slice(*pair) for pair in pairwise(np.unique([0, *ends, len(steps)]).tolist())]

@@ -67,7 +67,7 @@ class Flower(Engine):
     choice: Deployed = field(kw_only=True)
 
     def perform(self, given: Given) -> Result:
-        _, rule, lr, down, buffers, ids, steps, t, purpose = given
+        _, rule, lr, down, buffers, ids, steps, t, purpose, _ = given
         roster, errand = self.choice.roster, next(_errands)
         roster.look()
         tickets = self.memory.take(ids, torch.tensor(NEVER)).tolist()

@@ -199,14 +199,11 @@ class House:
 
     def cohort(self, t: int, ids: Ids, walk: Walk) -> Cohort:
         """The clients whose uploads are aggregated."""
-        sizes = self.engine.data.holdings.sizes(t, ids)
-        share = torch.from_numpy(sizes / sizes.sum()).to(self.initial.x)
+        share = self.engine.share(t, ids)
         return Cohort(torch.from_numpy(ids).to(share.device), share, walk, self.population, t)
 
     def next_model(self, x: Vector, before: Model, result: Result, cohort: Cohort) -> Model:
         """The global model after a round: the server's vector, and the buffers of the clients mixed."""
-        if result.is_sum and self.train.buffers != "frozen":
-            return Model(x, result.buffers)
         return Model(x, self.train.next_buffers(before.buffers, result.buffers, cohort.share))
 
     def evaluate(self, t: int, model: Model) -> tuple[float | None, float | None]:

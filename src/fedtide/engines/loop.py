@@ -1,7 +1,6 @@
 """One client after the other, or a few at once on threads: this engine defines the meaning."""
 
 from contextlib import nullcontext
-from threading import Lock
 
 import numpy as np
 import torch
@@ -12,6 +11,7 @@ from fedtide.core.trees import rows, tree_map
 from fedtide.core.types import Batch
 from fedtide.engines.base import Errand, InProcess, seeded
 from fedtide.engines.client import Lesson, Report, Whole, client_round
+from fedtide.engines.reports import Reports
 
 
 class Loop(InProcess):
@@ -33,24 +33,12 @@ class Loop(InProcess):
                 row, walk = tree_map(torch.clone, rows(errand.rows, u)), rows(errand.walk, u)
                 return client_round(lesson, row, batches, walk, whole)
 
-        clients, lock = range(len(errand.ids)), Lock()
-        stacks: list[Report] = []  # one, as soon as the first client knows its shape
-
-        def kept(u: int) -> None:
-            mine = one(u)
-            with lock:
-                if not stacks:
-                    shape = (len(clients),)
-                    stacks.append(tree_map(lambda leaf: leaf.new_empty(shape + leaf.shape), mine))
-            tree_map(lambda whole, leaf: whole[u].copy_(leaf), stacks[0], mine)
-
+        reports, clients = Reports(lesson, errand), range(len(errand.ids))
         # Dropout draws from torch's one global generator, so such a model runs its clients in turn.
-        if self.traits.is_random:
-            for u in clients:
-                kept(u)
-        else:
-            self.across(kept, clients)
-        return stacks[0]
+        done = map(one, clients) if self.traits.is_random else self.across(one, clients)
+        for u, report in enumerate(done):
+            reports.put(slice(u, u + 1), tree_map(lambda leaf: leaf[None], report))
+        return reports.all()
 
     def _batch(self, index: NDArray[np.int64], mask: NDArray[np.bool_]) -> Batch:
         batch = self.batch(index, mask)

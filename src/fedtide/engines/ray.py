@@ -18,9 +18,8 @@ from torch import Tensor
 from fedtide.core.errors import EngineError, FedTideError
 from fedtide.core.trees import rows, size_bytes, tree_map
 from fedtide.core.types import Ids, Training, Walk
-from fedtide.engines.actor import Broadcast, Order, Part, Settings, Weights, packed, unpacked
+from fedtide.engines.actor import Broadcast, Order, Part, Settings, packed, unpacked
 from fedtide.engines.base import Engine, Given, InProcess, Result, walked
-from fedtide.engines.client import AnyAlgorithm
 from fedtide.engines.cluster import STAFF, Place, check_room, connected
 from fedtide.engines.copies import Copies
 from fedtide.engines.loop import Loop
@@ -38,7 +37,6 @@ class Spread(NamedTuple):
     workers: int = 1  # threads and CPUs of each actor
     gpus: float = 0.0  # of each actor
     lost: Literal["redo", "count"] = "redo"  # the work of an actor that dies
-    uploads: Literal["stacked", "sums"] = "stacked"
 
 
 class Job(NamedTuple):
@@ -67,10 +65,9 @@ class Ray(Engine):
         self._tables: list[set[int]] = [set() for _ in range(self.spread.actors)]  # each one knows
 
     def perform(self, given: Given) -> Result:
-        algorithm, rule, lr, down, buffers, ids, steps, t, purpose = given
+        algorithm, rule, lr, down, buffers, ids, steps, t, purpose, weights = given
         self._open()
         walk = walked(rule, lr, steps, down.x)
-        weights = self._weights(algorithm, ids, t, walk)
         each = size_bytes(self.newcomer(algorithm, rule, down, buffers))
         broadcast = ray.put(packed(Broadcast(down, buffers)))  # once to every machine
         jobs = []
@@ -84,13 +81,13 @@ class Ray(Engine):
                 steps[places],
                 t,
                 purpose,
-                weights and packed(rows(weights, torch.from_numpy(places))),
+                None if weights is None else packed(weights[places]),
                 whole=self.memory.is_crowded(actor),
             )
             jobs.append(Job(actor, places, order, broadcast, each * len(places)))
         sent = [(job, self._send(job)) for job in jobs]
         done = [(job, part) for job, answer in sent if (part := self._part(job, answer))]
-        return self._result(ids, walk, done)
+        return self._result(ids, walk, done, weights is not None)
 
     def close(self) -> None:
         for actor in self._actors:
@@ -194,21 +191,7 @@ class Ray(Engine):
         self._actors[number] = STAFF.hire(self._place)
         self._settled(number, self._settle(number))
 
-    def _weights(self, algorithm: AnyAlgorithm, ids: Ids, t: int, walk: Walk) -> Weights | None:
-        """How much each client counts, where uploads are added up by the actors."""
-        if self.spread.uploads == "stacked":
-            return None
-        sizes = self.data.holdings.sizes(t, ids)
-        share = torch.from_numpy(sizes / sizes.sum()).to(walk.steps)
-        weights = algorithm.weigh(share, walk)
-        if weights is None:
-            raise EngineError(
-                f"engine.uploads must be 'stacked' with {type(algorithm).__name__}, which needs every "
-                "upload. Got 'sums'. Leave it out."
-            )
-        return Weights(weights, share)
-
-    def _result(self, ids: Ids, walk: Walk, done: list[tuple[Job, Part]]) -> Result:
+    def _result(self, ids: Ids, walk: Walk, done: list[tuple[Job, Part]], adds: bool) -> Result:
         """The parts of a cohort put together, in the order of its clients."""
         if not done:
             nobody = torch.empty(0)
@@ -217,15 +200,11 @@ class Ray(Engine):
         here = np.sort(np.concatenate(places))
         order = [np.searchsorted(here, part) for part in places]
         training = merged([part.training for part in parts], order)
+        buffers = merged([part.buffers for part in parts], order)
         walk = rows(walk, torch.from_numpy(here))
-        if self.spread.uploads == "stacked":
-            up, buffers = (
-                merged(each, order) for each in zip(*(p[:2] for p in parts), strict=True)
-            )
-            return Result(ids[here], up, buffers, training, walk)
-        up, buffers = (added(each) for each in zip(*(p[:2] for p in parts), strict=True))
-        buffers = tree_map(as_before, buffers, self.task.initial.buffers)
-        return Result(ids[here], up, buffers, training, walk, is_sum=True)
+        uploads = [part.up for part in parts]
+        up = added(uploads) if adds else merged(uploads, order)
+        return Result(ids[here], up, buffers, training, walk, is_sum=adds)
 
 
 def dealt(data: Any, actors: int) -> NDArray[np.int64]:
@@ -253,8 +232,3 @@ def merged(parts: Any, order: list[NDArray[np.int64]]) -> Any:
 def added(parts: Any) -> Any:
     """The sum of partial sums."""
     return tree_map(lambda *tensors: torch.stack(tensors).sum(0), *map(unpacked, parts))
-
-
-def as_before(total: Tensor, buffer: Tensor) -> Tensor:
-    """The mean of a buffer in its own type; counters are rounded."""
-    return (total if buffer.is_floating_point() else total.round()).to(buffer.dtype)

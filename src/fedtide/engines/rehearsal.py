@@ -30,6 +30,7 @@ class Rehearsal:
     session: Session
     t: int
     seed: int
+    adds: bool = False  # is a sum of the uploads enough?
     bill: dict[str, Any] = field(default_factory=dict)
 
     def __call__(self, model: Model, rounds: int, clients: int = 0) -> Model:
@@ -56,6 +57,7 @@ class Rehearsal:
                     steps,
                     self.t,
                     purpose=f"gradient {v}",
+                    adds=self.adds,
                 )
                 if not len(result.ids):
                     continue

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -28,6 +29,7 @@ from fedtide.engines.client import (
     local_step,
     surveyed,
 )
+from fedtide.engines.reports import Places, Reports
 
 Who = slice | NDArray[np.int64]
 # From state, mine, k, who, and the width of their batches.
@@ -44,17 +46,18 @@ class Vectorised(InProcess):
         seed = torch_seed(self.data.seed, "dropout", *errand.address, int(errand.ids[0]))
         order = np.argsort(-errand.walk.steps.cpu().numpy(), kind="stable")
         in_order = bool((order[1:] > order[:-1]).all())
-        errand = errand if in_order else errand.some(order)
-        parts = [errand.some(part) for part in self.parts(lesson, errand)]
-        work = partial(self.train, lesson)
-        if self.traits.is_random:
-            with seeded(seed):
-                reports = [work(part) for part in parts]
-        else:
-            reports = self.across(work, parts)
-        report: Report = joined(reports)
-        back = torch.from_numpy(np.argsort(order)).to(errand.walk.steps.device)
-        return report if in_order else rows(report, back)
+        parts = self.parts(lesson, errand)
+        places: list[Places] = [part if in_order else order[part] for part in parts]
+
+        def work(at: Places) -> Report:
+            return self.train(lesson, errand.some(at))
+
+        reports, is_random = Reports(lesson, errand), self.traits.is_random
+        with seeded(seed) if is_random else nullcontext():
+            done = map(work, places) if is_random else self.across(work, places)
+            for at, report in zip(places, done, strict=True):
+                reports.put(at, report)
+        return reports.all()
 
     def train(self, lesson: Lesson, errand: Errand) -> Report:
         """One chunk of clients, already sorted by their number of steps."""
@@ -166,7 +169,7 @@ def equal_parts(clients: int, most: int) -> list[slice]:
     """Parts of at most so many clients, for an even number of threads."""
     count = math.ceil(clients / most)
     size = math.ceil(clients / (count + (count > 1 and count % 2)))
-    return [slice(k, k + size) for k in range(0, clients, size)]
+    return [slice(k, min(k + size, clients)) for k in range(0, clients, size)]
 
 
 def stacked(lesson: Lesson, row: Row, count: int) -> State:

@@ -1,0 +1,68 @@
+"""What comes of a cohort, put together while its clients are still at work."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedtide.core.errors import TrainingError
+from fedtide.core.mix import weighted
+from fedtide.core.trees import leaves, tree_map
+from fedtide.core.types import Nothing
+from fedtide.engines.base import Errand
+from fedtide.engines.client import Lesson, Report, Row
+
+Places = slice | NDArray[np.int64]
+
+
+class Reports:
+    """The reports of a cohort, stacked; where a sum of the uploads is enough, no more is kept of them."""
+
+    def __init__(self, lesson: Lesson, errand: Errand) -> None:
+        self._lesson, self._errand = lesson, errand
+        self._stack: Report | None = None  # as soon as its shapes are known
+        self._total: Any = None
+
+    def put(self, at: Places, report: Report) -> None:
+        """What the clients at these places say, stacked; always in the same order: it is that of sums."""
+        errand, clients = self._errand, len(self._errand.ids)
+        self._check(at, report)
+        kept = report.row.rule if self._lesson.rule.carried else Nothing()
+        report = report._replace(row=Row(report.row.mine, kept, {}))
+        if errand.weights is not None:
+            part = weighted(report.up, errand.weights[at])
+            first = self._total is None
+            self._total = part if first else tree_map(Tensor.add_, self._total, part)
+            report = report._replace(up=Nothing())
+        if isinstance(at, slice) and at == slice(0, clients):
+            self._stack = report  # all in one: nothing to copy
+            return
+
+        def room(part: Tensor) -> Tensor:
+            return part.new_empty((clients, *part.shape[1:]))
+
+        def place(whole: Tensor, part: Tensor) -> Tensor:
+            whole[at] = part
+            return whole
+
+        self._stack = tree_map(place, self._stack or tree_map(room, report), report)
+
+    def all(self) -> Report:
+        """Of the whole cohort, in its order."""
+        assert self._stack is not None
+        adds = self._errand.weights is not None
+        return self._stack._replace(up=self._total) if adds else self._stack
+
+    def _check(self, at: Places, report: Report) -> None:
+        """Stop where a client's loss, or anything it sends, is no longer a number."""
+        sums = [leaf.flatten(1).sum(1) for leaf in leaves(report.up) if leaf.dim() > 1]
+        broken = ~torch.isfinite(torch.stack([report.training.loss, *sums])).all(0)
+        if broken.any():
+            client, lr = self._errand.ids[at][int(broken.nonzero()[0])], self._lesson.lr
+            raise TrainingError(
+                f"round {self._errand.t}, client {client}: the training loss and the update must be "
+                f"numbers. Got a loss of {float(report.training.loss[broken][0]):g} with a learning rate "
+                f"of {lr:g}. Try a smaller train.lr, or clip gradients with train.optimiser.clip."
+            )
