@@ -17,8 +17,10 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from fedtide.core.chain import chain_of, outputs
 from fedtide.core.errors import ConfigError
+from fedtide.core.frugal import frugal
 from fedtide.core.types import Buffers, Model, Outputs, Vector
 
+Parameters = Vector | Mapping[str, Tensor]  # all in one, or by name
 Loss = Callable[[Tensor, Tensor], Tensor]  # logits [B, classes], targets [B] -> [B]
 
 
@@ -104,10 +106,10 @@ class Task:
         # Copied in one go, or parameters that are tied would come apart.
         shells: dict[int, Tensor] = {id(b): b.detach().to("meta") for b in buffers.values()}
         shells |= {id(p): nn.Parameter(p.detach().to("meta")) for p in parameters.values()}
-        self._structure = copy.deepcopy(_Both(module), shells)
+        self._structure = frugal(copy.deepcopy(_Both(module), shells))
         self._copies = threading.local()
 
-    def train(self, x: Vector, buffers: Buffers, inputs: Tensor) -> tuple[Outputs, Buffers]:
+    def train(self, x: Parameters, buffers: Buffers, inputs: Tensor) -> tuple[Outputs, Buffers]:
         """Outputs in training mode, and the buffers after this batch."""
         buffers = {name: buffer.clone() for name, buffer in buffers.items()}
         return self._call("trainer", x, buffers, inputs), buffers
@@ -115,6 +117,10 @@ class Task:
     def view(self, x: Vector, buffers: Buffers, inputs: Tensor) -> Outputs:
         """Outputs in evaluation mode."""
         return self._call("viewer", x, buffers, inputs)
+
+    def apart(self, x: Vector) -> dict[str, Tensor]:
+        """The parameters in memory of their own, the way that convolutions like best."""
+        return {name: self.arranged(part).clone() for name, part in self.layout.unpack(x).items()}
 
     def logits(self, model: Model, inputs: Tensor) -> Tensor:
         """What a model says in evaluation mode, computed in the way that is fastest."""
@@ -131,11 +137,12 @@ class Task:
             return images
         return torch.empty_like(images, memory_format=torch.channels_last).copy_(images)
 
-    def _call(self, mode: str, x: Vector, buffers: Buffers, inputs: Tensor) -> Outputs:
+    def _call(self, mode: str, x: Parameters, buffers: Buffers, inputs: Tensor) -> Outputs:
         if not hasattr(self._copies, mode):
             self._copies.trainer = copy.deepcopy(self._structure).train()
             self._copies.viewer = copy.deepcopy(self._structure).eval()
-        values = {f"model.{n}": v for n, v in (*self.layout.unpack(x).items(), *buffers.items())}
+        named = self.layout.unpack(x) if isinstance(x, Tensor) else x
+        values = {f"model.{n}": v for n, v in (*named.items(), *buffers.items())}
         return cast(Outputs, functional_call(getattr(self._copies, mode), values, (inputs,)))
 
     def __getstate__(self) -> dict[str, object]:

@@ -97,17 +97,53 @@ def local_step(
 
     def objective(y: Vector) -> tuple[Tensor, Any]:
         out, buffers = task.train(y, state.buffers, batch.inputs)
-        each = task.loss(out.logits, batch.targets)
-        right = (out.logits.argmax(-1) == batch.targets).to(batch.mask.dtype)
-        seen = torch.stack([(part * batch.mask).sum() for part in (each, right)])
+        each, seen = judged(task, out, batch)
         each = each + algorithm.penalty(y, out, look, down, mine)
-        count = batch.mask.sum()
-        tally = state.tally + torch.cat([seen, count[None]]).detach()
-        return (each * batch.mask).sum() / count.clamp(min=1), (tally, buffers)
+        return mean(each, batch), (state.tally + seen, buffers)
 
     direction, (tally, buffers) = gradient(objective, state.y)
     y, rule = follow(lesson, direction, state.y, state.rule, mine, k)
     return State(y, rule, buffers, tally)
+
+
+def judged(task: Task, out: Outputs, batch: Batch) -> tuple[Tensor, Tensor]:
+    """The loss of each example, and what the batch adds to `State.tally`."""
+    each = task.loss(out.logits, batch.targets)
+    right = (out.logits.argmax(-1) == batch.targets).to(batch.mask.dtype)
+    seen = [(part * batch.mask).sum() for part in (each, right)]
+    return each, torch.stack([*seen, batch.mask.sum()]).detach()
+
+
+def mean(each: Tensor | float, batch: Batch) -> Tensor:
+    """Over the examples of a batch that count."""
+    return (each * batch.mask).sum() / batch.mask.sum().clamp(min=1)
+
+
+def descended(lesson: Lesson, state: State, batches: Iterable[Batch]) -> State:
+    """All steps of a client whom nothing moves but its gradient: parameter by parameter, in place.
+
+    Without the gradient as one vector and a new model in every step.
+    """
+    task, parameters = lesson.task, lesson.task.apart(state.y)
+
+    def step(batch: Batch, buffers: Buffers) -> tuple[Tensor, Buffers]:
+        values = [value.requires_grad_() for value in parameters.values()]
+        with torch.enable_grad():
+            out, buffers = task.train(parameters, buffers, batch.inputs)
+            each, seen = judged(task, out, batch)
+            loss = mean(each, batch)
+        found = torch.autograd.grad(loss, values, allow_unused=True)
+        with torch.no_grad():
+            for value, gradient in zip(values, found, strict=True):
+                if gradient is not None:  # the model uses this parameter
+                    value.sub_(gradient, alpha=lesson.lr)
+        return seen, buffers
+
+    tally, buffers = state.tally, state.buffers
+    for batch in batches:
+        seen, buffers = step(batch, buffers)
+        tally = tally + seen
+    return State(task.layout.pack(parameters), state.rule, buffers, tally)
 
 
 def follow(
@@ -137,11 +173,11 @@ def penalised(lesson: Lesson, y: Tensor, batch: Batch, mine: Any, out: Outputs) 
         def look(x: Vector) -> Outputs:
             return lesson.task.view(x, lesson.buffers, batch.inputs)
 
-        def mean(y: Vector, *out: Tensor) -> Tensor:
+        def penalty(y: Vector, *out: Tensor) -> Tensor:
             each = lesson.algorithm.penalty(y, Outputs(*out), look, lesson.down, mine)
-            return (each * batch.mask).sum() / batch.mask.sum().clamp(min=1)
+            return mean(each, batch)
 
-        found: tuple[Tensor, ...] = grad(mean, argnums=(0, 1, 2))(y, *out)
+        found: tuple[Tensor, ...] = grad(penalty, argnums=(0, 1, 2))(y, *out)
         return found
 
     return Extra(*vmap(one, randomness="different")(y, out, batch, mine))
@@ -164,9 +200,9 @@ def followed(
 
 def descends(lesson: Lesson) -> bool:
     """Is a local step plain SGD, with nothing of the algorithm's in it?"""
-    follows = type(lesson.algorithm).direction is Algorithm.direction
-    free = not has_own_rate(lesson.algorithm) and not penalises(lesson)
-    return follows and free and lesson.rule.is_plain
+    if not lesson.rule.is_plain or has_own_rate(lesson.algorithm) or penalises(lesson):
+        return False
+    return type(lesson.algorithm).direction is Algorithm.direction
 
 
 def stacks(lesson: Lesson) -> bool:
@@ -226,9 +262,11 @@ def client_round(
     lesson: Lesson, row: Row, batches: Iterable[Batch], walk: Walk, whole: Whole | None = None
 ) -> Report:
     """A whole round of one client: this is what every engine means."""
-    state, mine = begin(lesson, row), row.mine
+    state, mine, paced = begin(lesson, row), row.mine, lesson.algorithm.surveys == "epochs"
+    if descends(lesson) and not paced:
+        state, batches = descended(lesson, state, batches), ()
     for k, batch in enumerate(batches):
-        if whole and lesson.algorithm.surveys == "epochs" and k % whole.stride == 0:
+        if whole and paced and k % whole.stride == 0:
             epoch = torch.tensor(k // whole.stride)
             mine = surveyed(by_backward, lesson, False, state, whole.batch, mine, epoch)
         state = local_step(by_backward, lesson, state, batch, mine, k)
