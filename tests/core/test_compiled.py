@@ -108,7 +108,7 @@ def test_one_step_by_hand():
     found, seen = gradients(chain, y, rows)
     assert found.tolist() == [[0.5, 0.75, -0.5, -0.75, 0, 0]]
     assert seen.tolist() == [[pytest.approx(2 * np.log(2)), 1, 2]]
-    walk(chain, y, None, rows, Moves(0.1))
+    walk(chain, torch.zeros_like(y[0]), y, None, rows, Moves(0.1))
     torch.testing.assert_close(y[0], -0.1 * found[0])
 
 
@@ -119,11 +119,12 @@ def test_rounds_are_those_of_sgd(shape, momentum, decay):
     net = mlp(*SHAPES[shape]).double()
     sizes = [[5, 5, 2], [5, 3, 0], [4, 0, 0]]
     rows = some_rows(SHAPES[shape][0], SHAPES[shape][-1], sizes, 5)
-    y = stack_of(net, 3).double()
-    start, v = y.clone(), torch.zeros_like(y) if momentum else None
-    seen = walk(chain_of(net), y, v, rows, Moves(0.1, momentum, decay))
+    start = stack_of(net, 1)[0].double()
+    y = torch.full((3, len(start)), torch.nan, dtype=torch.float64)
+    v = torch.zeros_like(y) if momentum else None
+    seen = walk(chain_of(net), start, y, v, rows, Moves(0.1, momentum, decay))
     for u in range(3):
-        x = nn.Parameter(start[u].clone())
+        x = nn.Parameter(start.clone())
         sgd = torch.optim.SGD([x], 0.1, momentum, weight_decay=decay)
         total = torch.zeros(3, dtype=torch.float64)
         for k in range(np.count_nonzero(sizes[u])):
@@ -138,11 +139,11 @@ def test_velocities_go_on_from_where_they_were():
     net = mlp(6, 3).double()
     rows = some_rows(6, 3, [[4, 4]], 4)
     y, v = stack_of(net, 1).double(), torch.zeros(1, 21, dtype=torch.float64)
-    at_once, speed = y.clone(), v.clone()
-    walk(chain_of(net), at_once, speed, rows, Moves(0.1, 0.9))
+    at_once, speed = torch.empty_like(y), v.clone()
+    walk(chain_of(net), y[0], at_once, speed, rows, Moves(0.1, 0.9))
     for k in range(2):
         one = Rows(rows.inputs, *(field[:, k : k + 1] for field in rows[1:]))
-        walk(chain_of(net), y, v, one, Moves(0.1, 0.9))
+        walk(chain_of(net), y[0].clone(), y, v, one, Moves(0.1, 0.9))
     assert torch.equal(y, at_once)
     assert torch.equal(v, speed)
 
@@ -154,7 +155,8 @@ def test_what_is_not_a_number_is_noticed(broken):
     rows.inputs[rows.places[1, 0, 2]] = broken
     rows.places[0, 0] = rows.places[0, 0, 0]
     rows.inputs[rows.places[0, 0, 0]] = 1
-    y = stack_of(net, 2).double()
-    seen = walk(chain_of(net), y, None, rows, Moves(0.1))
+    start = stack_of(net, 1)[0].double()
+    y = torch.empty(2, len(start), dtype=torch.float64)
+    seen = walk(chain_of(net), start, y, None, rows, Moves(0.1))
     assert torch.isfinite(seen).all(1).tolist() == [True, False]
     assert torch.isfinite(y).all(1).tolist() == [True, False]

@@ -2,11 +2,12 @@
 
 from contextlib import closing
 from dataclasses import dataclass, replace
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedtide.algorithms import ALGORITHMS
 from fedtide.algorithms.base import Context
@@ -15,11 +16,11 @@ from fedtide.algorithms.fedprox import FedProx
 from fedtide.core.errors import EngineError
 from fedtide.core.task import Task
 from fedtide.core.trees import leaves
-from fedtide.core.types import Examples, Model
+from fedtide.core.types import Examples, Model, Nothing
 from fedtide.data.batches import Batching, ClientData
 from fedtide.data.holdings import Static
 from fedtide.engines.choose import EngineChoice
-from fedtide.engines.client import Lesson, stacks
+from fedtide.engines.client import Lesson, Row, stacks
 from fedtide.engines.rules import Adam, Sgd
 from fedtide.models.base import EmbedHead
 
@@ -287,3 +288,65 @@ def test_who_overrides_a_direction_must_say_again_that_it_stacks():
     for mine, *others in zip(*runs, strict=True):
         for theirs in others:
             torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=1e-5)
+
+
+class Spare(nn.Module):
+    """A model with a parameter that it does not use."""
+
+    def __init__(self):
+        super().__init__()
+        self.unused = nn.Parameter(torch.tensor([1.0, 2.0]))
+        self.net = mlp()
+
+    def forward(self, inputs):
+        return self.net(inputs)
+
+
+def test_a_parameter_that_is_not_used_stays_where_it_is():
+    ready = images().prepared(1 << 20)
+    updates = [
+        sent for sent in trained(engine("loop", Spare, ready), FedAvg(), Sgd()) if sent.dim() > 1
+    ]
+    assert updates
+    for sent in updates:
+        assert (sent[:, :2] == 0).all()
+        assert (sent[:, 2:] != 0).any()
+
+
+class Whole(NamedTuple):
+    """An upload that is no more than the model itself."""
+
+    y: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class SendsAll(FedAvg):
+    """Clients send and keep the very tensor that they trained."""
+
+    stacks: ClassVar[bool] = True
+
+    def memory(self, down):
+        return Whole(down.x)
+
+    def report(self, y, walk, down, mine):
+        return Whole(y), Whole(y)
+
+
+def test_models_that_are_sent_as_they_are_do_not_change_later():
+    """The compiled engine trains in the same place round after round, unless somebody keeps it."""
+    runner, algorithm = engine("compiled", mlp, images().prepared(1 << 20)), SendsAll()
+    ids, x = np.arange(len(SIZES)), runner.task.initial.x
+    steps = runner.data.steps(0, ids)
+
+    def sent(t):
+        down = Model(x + t, {})
+        return runner.run(algorithm, Sgd(), 0.1, down, {}, ids, steps, t).up.y
+
+    with closing(runner):
+        first = sent(0)
+        before = first.clone()
+        second = sent(1)
+        kept = runner.memory.take(ids, Row(Whole(x), Nothing(), {})).mine.y
+    assert torch.equal(first, before)
+    assert torch.equal(kept, second)
+    assert not torch.allclose(first, second)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedtide.core.chain import Chain, Layer
+from fedtide.core.types import Vector
 
 Floats = NDArray[Any]  # float32 or float64
 Whole = NDArray[np.int64]
@@ -74,26 +75,26 @@ def gradients(chain: Chain, y: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
     """As `chain.gradients`, of one step."""
     y = y.contiguous()  # a rule of somebody's own may have left it otherwise
     gradient = torch.zeros_like(y)
-    return gradient, _walked(chain, y, gradient, rows, Moves(0.0))
+    return gradient, _walked(chain, y, y, gradient, rows, Moves(0.0))
 
 
-def walk(chain: Chain, y: Tensor, v: Tensor | None, rows: Rows, moves: Moves) -> Tensor:
-    """All steps from y, in place, and the velocities v [U, dim] with them if there is momentum.
+def walk(chain: Chain, x: Vector, y: Tensor, v: Tensor | None, rows: Rows, moves: Moves) -> Tensor:
+    """All steps from x, into y [U, dim], and in place the velocities v [U, dim] if there is momentum.
 
     Returns what each client saw, [U, 3], as `chain.gradients` does.
     """
     if v is None:  # a plain step is part of the products; others need a place to add up
         v = y[:0] if moves.is_plain else torch.zeros_like(y[:1])
-    return _walked(chain, y, v, rows, moves)
+    return _walked(chain, x[None], y, v, rows, moves)
 
 
-def _walked(chain: Chain, y: Tensor, v: Tensor, rows: Rows, moves: Moves) -> Tensor:
+def _walked(chain: Chain, x: Tensor, y: Tensor, v: Tensor, rows: Rows, moves: Moves) -> Tensor:
     lr, momentum, decay, weight, *along = moves
     rates, seen = y.new_tensor([lr, momentum, decay, weight]), y.new_zeros(len(y), 3)
     anchor, shift = (y[:0] if each is None else each.view(-1, y.shape[1]) for each in along)
     assert y.is_contiguous()  # they are written to
     assert v.is_contiguous()
-    tensors = (each.contiguous().numpy() for each in (y, v, anchor, shift, rates, seen))
+    tensors = (each.contiguous().numpy() for each in (x, y, v, anchor, shift, rates, seen))
     _walk(_table(chain), rows.inputs, *map(np.ascontiguousarray, rows[1:]), *tensors)
     return seen
 
@@ -302,6 +303,7 @@ def _walk(
     places: Whole,
     labels: Whole,
     sizes: Whole,
+    start: Floats,
     y: Floats,
     v: Floats,
     anchor: Floats,
@@ -314,7 +316,7 @@ def _walk(
     order = np.arange(max(places.shape[2], widest))
     left = np.empty((len(layers), places.shape[2] * widest), y.dtype)
     for u in range(len(y)):
-        x = y[u].copy()  # where loads do not cross cache lines: a tenth faster
+        x = _row(start, u).copy()  # where loads do not cross cache lines: a tenth faster
         out, scale = x, -lr
         if len(v):
             out, scale = _row(v, u).copy(), y.dtype.type(1)

@@ -104,7 +104,7 @@ def holds(direction: Direction, down: Any, mine: Any, x: Vector) -> bool:
     gradient, y = torch.linspace(-1, 1, len(x)).to(x), torch.linspace(2, -3, len(x)).to(x)
     anchor, shift = (0 if each is None else each for each in (said.anchor, said.shift))
     expected = gradient + said.weight * (y - anchor) + shift
-    done = [direction(gradient.clone(), y.clone(), k, down, mine) for k in (0, 1, 5)]
+    done = (direction(gradient.clone(), y.clone(), k, down, mine) for k in (0, 1, 5))
     same = all(torch.allclose(each, expected, atol=1e-5, rtol=1e-4) for each in done)
     return same and torch.equal(before, torch.get_rng_state())
 

@@ -1,5 +1,6 @@
 """Linear models and MLPs on a CPU: whole local rounds in compiled code, client by client."""
 
+from functools import partial
 from itertools import pairwise
 from math import ceil
 from typing import Any
@@ -9,9 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedtide.algorithms.base import Algorithm
 from fedtide.core.compiled import MADE_WITH, Moves, Rows, gradients, prepare, walk
 from fedtide.core.errors import EngineError
-from fedtide.core.trees import rows
+from fedtide.core.trees import leaves, rows, tree_map
 from fedtide.data.batches import Picks
 from fedtide.engines.affine import fits, holds, taken_apart
 from fedtide.engines.base import Errand
@@ -28,11 +30,12 @@ from fedtide.engines.client import (
 )
 from fedtide.engines.reports import Reports
 from fedtide.engines.rules import Sgd
-from fedtide.engines.vectorised import CHUNK_BYTES, Step, Vectorised, Who, equal_parts, stacked
+from fedtide.engines.vectorised import CHUNK_BYTES, Step, Vectorised, Who, equal_parts
 
 GRAIN = 2_000_000  # multiplications of a step that are worth its calls from Python
 MOST_PARTS = 8
-BLOCK_BYTES = 64 << 20  # models that train together where a round is one call
+# Where a round is one call: models that train together, and models whose uploads are made together.
+BLOCK_BYTES, REPORT_BYTES = 64 << 20, 2 << 20
 
 
 class Compiled(Vectorised):
@@ -52,6 +55,7 @@ class Compiled(Vectorised):
                 f"label {int(wrong[0])}. Give its last layer more outputs, or mend the labels."
             )
         self._inputs = examples.inputs.flatten(1).contiguous().numpy()
+        self._room: Tensor | None = None  # for models; made anew each time, it would leave holes
         self._known: dict[int, tuple[AnyAlgorithm, bool]] = {}  # does it do what it says?
         prepare(self.task.initial.x.dtype)
 
@@ -64,23 +68,33 @@ class Compiled(Vectorised):
         picked.sizes[np.arange(picked.sizes.shape[1]) >= steps[:, None]] = 0
         for block in equal_parts(len(steps), max(1, BLOCK_BYTES // each)):
             state = self._walked(lesson, errand.rows, picked, moves, block)
-            some = errand.some(block)
-            reports.put(block, self.concluded(lesson, some, state, some.rows.mine))
+            for part in equal_parts(len(state.y), max(1, REPORT_BYTES // each)):
+                at = slice(block.start + part.start, block.start + part.stop)
+                reports.put(at, self._report(lesson, errand.some(at), rows(state, part)))
         return reports.all()
+
+    def _report(self, lesson: Lesson, errand: Errand, state: State) -> Report:
+        report = self.concluded(lesson, errand, state, errand.rows.mine)
+        if any(map(partial(share_memory, self._room), leaves(report))):
+            self._room = None  # they keep their models
+        return report
 
     def _walked(self, lesson: Lesson, row: Row, picked: Rows, moves: Moves, block: slice) -> State:
         """These clients of a cohort after their last steps."""
-        picked, moves = picked.some(block), moves.some(block)
-        state, chain = stacked(lesson, rows(row, block), len(picked.places)), lesson.task.chain
+        picked, moves, row = picked.some(block), moves.some(block), rows(row, block)
+        x, chain, clients = lesson.down.x, lesson.task.chain, len(picked.places)
         assert chain is not None
+        if self._room is None or len(self._room) < clients:
+            self._room = x.new_empty(clients, len(x))
+        y, rule = self._room[:clients], tree_map(torch.clone, row.rule)
 
         def work(part: slice) -> Tensor:
-            v = state.rule.v[part] if moves.momentum else None
-            return walk(chain, state.y[part], v, picked.some(part), moves.some(part))
+            v = rule.v[part] if moves.momentum else None
+            return walk(chain, x, y[part], v, picked.some(part), moves.some(part))
 
         made = (picked.sizes > 0).sum(1)
         seen = torch.cat(list(self.across(work, self._shares(made))))
-        return state._replace(tally=seen)
+        return State(y, rule, {}, seen)
 
     def _moves(self, lesson: Lesson, mine: Any) -> Moves | None:
         """The steps of a round, if they are those of SGD with something that stays the same added."""
@@ -89,6 +103,8 @@ class Compiled(Vectorised):
             return None
         if penalises(lesson) or has_own_rate(algorithm) or not declares(algorithm, "direction"):
             return None
+        if type(algorithm).direction is Algorithm.direction:
+            return Moves(lesson.lr, rule.momentum, rule.decay)
         added = taken_apart(algorithm.direction, lesson.down, mine)
         if added is None or not fits(added, x, mine):
             return None
@@ -133,3 +149,10 @@ class Compiled(Vectorised):
             labels = examples.targets[places].long().numpy()
             at = places if examples.rows is None else examples.rows[places].long()
         return Rows(self._inputs, at.numpy(), labels, picks.mask.sum(2))
+
+
+def share_memory(one: Tensor | None, other: Tensor) -> bool:
+    """Is a change to one a change to the other?"""
+    if one is None:
+        return False
+    return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
