@@ -5,7 +5,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 import torch
-from arena import LR, RULES, World
+from arena import LR, RULES, World, assert_same, drive
 from table import TABLE
 
 from fedtide.algorithms.base import Algorithm, Context
@@ -31,6 +31,7 @@ def test_these_say_that_a_sum_is_enough():
         "fedacg",
         "feddyn",
         "fednova",
+        "fedamplify",
     ]
 
 
@@ -54,6 +55,26 @@ def test_a_sum_of_partial_sums_is_enough(name):
         leaves(moved), leaves(algorithm.aggregate(server, result.up, cohort)), strict=True
     ):
         torch.testing.assert_close(one, other, atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("name", WEIGHING)
+def test_uploads_added_up_as_they_come_are_the_same_to_the_last_bit(name, rule):
+    """Real clients and Ray's actors send uploads, which are stacked; the loop adds them up at once."""
+    stacked, summed = (
+        drive(World().engine("loop", workers=2), WEIGHING[name], RULES[rule], adds=adds)
+        for adds in (False, True)
+    )
+    assert_same(stacked, summed, 0)
+
+
+@pytest.mark.parametrize("name", WEIGHING)
+def test_stacks_of_uploads_are_added_up_too(name):
+    stacked, summed = (
+        drive(World().engine("vectorised", chunk=2), WEIGHING[name], RULES["sgd"], adds=adds)
+        for adds in (False, True)
+    )
+    assert_same(stacked, summed, 1e-6)
 
 
 def test_whoever_aggregates_otherwise_does_not_weigh():

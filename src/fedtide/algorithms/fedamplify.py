@@ -12,6 +12,7 @@ from torch import Tensor
 from fedtide.algorithms.base import Algorithm, Context
 from fedtide.algorithms.fedavg import Down, Upload
 from fedtide.core.errors import require
+from fedtide.core.mix import even
 from fedtide.core.types import Cohort, Nothing, Vector, Walk
 
 
@@ -44,9 +45,11 @@ class FedAmplify(Algorithm[Server, Down, Nothing, Upload]):
     def report(self, y: Vector, walk: Walk, down: Down, mine: Nothing) -> tuple[Upload, Nothing]:
         return Upload(y - down.x), mine
 
-    def aggregate(self, server: Server, up: Upload, cohort: Cohort) -> Server:
-        share = cohort.even if self.weights == "equal" else cohort.share
-        x, made = server.x + share @ up.delta, server.made + 1
+    def weigh(self, share: Tensor, walk: Walk) -> Tensor:
+        return even(share) if self.weights == "equal" else share
+
+    def move(self, server: Server, total: Upload, cohort: Cohort) -> Server:
+        x, made = server.x + total.delta, server.made + 1
         if made < self.period:
             return Server(x, server.past, made)
         x = x + (self.server_lr - 1) * (x - server.past)

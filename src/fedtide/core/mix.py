@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedtide.core.trees import stack, tree_map
+from fedtide.core.trees import rows, stack, tree_map
 from fedtide.core.types import Buffers, Model
 
 
@@ -26,10 +26,28 @@ def mixed_buffers(stacked: Buffers, weights: Tensor) -> Buffers:
 
 
 def weighted(stacked: Any, weights: Tensor) -> Any:
-    """The weighted sum of stacked trees [U, ...]."""
-    return tree_map(
-        lambda leaf: (weights @ leaf.reshape(len(leaf), -1)).view(leaf.shape[1:]), stacked
-    )
+    """The weighted sum of stacked trees [U, ...], row by row: to the last bit as if they came one by one."""
+    total = empty_sum(stacked)
+    for u in range(len(weights)):
+        add_weighted(total, rows(stacked, slice(u, u + 1)), weights[u : u + 1])
+    return total
+
+
+def empty_sum(stacked: Any) -> Any:
+    """Where a sum over stacked trees [U, ...] begins."""
+    return tree_map(lambda leaf: leaf.new_zeros(leaf.shape[1:]), stacked)
+
+
+def add_weighted(total: Any, stacked: Any, weights: Tensor) -> None:
+    """Add the weighted sum of stacked trees [U, ...], in place."""
+
+    def add(sum_: Tensor, leaf: Tensor) -> Tensor:
+        if len(leaf) == 1:
+            return sum_.add_(leaf[0], alpha=float(weights))
+        sum_.view(-1).addmv_(leaf.reshape(len(leaf), -1).mT, weights)
+        return sum_
+
+    tree_map(add, total, stacked)
 
 
 def even(share: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """What comes of a cohort, put together while its clients are still at work."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedtide.core.errors import TrainingError
-from fedtide.core.mix import weighted
+from fedtide.core.mix import add_weighted, empty_sum
 from fedtide.core.trees import leaves, tree_map
 from fedtide.core.types import Nothing
 from fedtide.engines.base import Errand
@@ -28,13 +29,15 @@ class Reports:
     def put(self, at: Places, report: Report) -> None:
         """What the clients at these places say, stacked; always in the same order: it is that of sums."""
         errand, clients = self._errand, len(self._errand.ids)
-        self._check(at, report)
         kept = report.row.rule if self._lesson.rule.carried else Nothing()
         report = report._replace(row=Row(report.row.mine, kept, {}))
-        if errand.weights is not None:
-            part = weighted(report.up, errand.weights[at])
-            first = self._total is None
-            self._total = part if first else tree_map(Tensor.add_, self._total, part)
+        if errand.weights is None:
+            self._check(at, report, report.up)
+        else:
+            if self._total is None:
+                self._total = empty_sum(report.up)
+            add_weighted(self._total, report.up, errand.weights[at])
+            self._check(at, report, self._total)
             report = report._replace(up=Nothing())
         if isinstance(at, slice) and at == slice(0, clients):
             self._stack = report  # all in one: nothing to copy
@@ -55,8 +58,10 @@ class Reports:
         adds = self._errand.weights is not None
         return self._stack._replace(up=self._total) if adds else self._stack
 
-    def _check(self, at: Places, report: Report) -> None:
-        """Stop where a client's loss, or anything it sends, is no longer a number."""
+    def _check(self, at: Places, report: Report, sent: Any) -> None:
+        """Stop where a client's loss, or anything that is sent, is no longer a number."""
+        if math.isfinite(sum(float(leaf.sum()) for leaf in (report.training.loss, *leaves(sent)))):
+            return  # one look at all
         sums = [leaf.flatten(1).sum(1) for leaf in leaves(report.up) if leaf.dim() > 1]
         broken = ~torch.isfinite(torch.stack([report.training.loss, *sums])).all(0)
         if broken.any():
