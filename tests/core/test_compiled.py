@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import nn
 from torch.func import functional_call
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, kl_div
 from torch.nn.utils import parameters_to_vector
 
 from fedtide.core.chain import chain_of
-from fedtide.core.compiled import Moves, Rows, gradients, walk
+from fedtide.core.compiled import Moves, Rows, Teacher, gradients, walk
 from fedtide.core.task import Layout
 
 EXAMPLES = 90
@@ -133,6 +133,50 @@ def test_rounds_are_those_of_sgd(shape, momentum, decay):
             sgd.step()
         torch.testing.assert_close(y[u], x.detach(), atol=1e-12, rtol=1e-9)
         torch.testing.assert_close(seen[u], total, atol=1e-12, rtol=1e-9)
+
+
+def test_a_teacher_by_hand():
+    """As above, held with weight 2 to a teacher whose logits are (log 3, 0): it says 3/4 and 1/4.
+
+    The student says 1/2 and 1/2, so 2 (1/2 - 3/4, 1/2 - 1/4) = (-1/2, 1/2) is added to every example's
+    error, halved by the mean: (-1/4, 1/4). Errors are (-1/2, 1/2) and (0, 0). So the gradient of the first
+    row of weights is -(1, 2) / 2, of the second its negative; of the biases (-1/2, 1/2). The loss stays.
+    """
+    chain = chain_of(nn.Linear(2, 2))
+    inputs = np.array([[1.0, 2], [9, 9], [3, 5]])
+    rows = Rows(inputs, np.array([[[0, 2]]]), np.array([[[0, 1]]]), np.array([[2]]))
+    y = torch.empty(1, 6, dtype=torch.float64)
+    teacher = torch.tensor([0, 0, 0, 0, np.log(3), 0], dtype=torch.float64)
+    seen = walk(chain, 0 * teacher, y, None, rows, Moves(0.1, teacher=Teacher(teacher, 2.0)))
+    expected = [0.05, 0.1, -0.05, -0.1, 0.05, -0.05]
+    torch.testing.assert_close(y[0], torch.tensor(expected, dtype=torch.float64))
+    assert seen.tolist() == [[pytest.approx(2 * np.log(2)), 1, 2]]
+
+
+@pytest.mark.parametrize("momentum", [0, 0.9])
+@pytest.mark.parametrize("shape", ["linear", "one class", "deep", "wide"])
+def test_teachers_are_those_of_autograd(shape, momentum):
+    net = mlp(*SHAPES[shape]).double()
+    rows = some_rows(SHAPES[shape][0], SHAPES[shape][-1], [[5, 3]], 5)
+    start, teacher = stack_of(net, 2).double()
+    y, v = torch.empty(1, len(start), dtype=torch.float64), torch.zeros(1, len(start)).double()
+    moves = Moves(0.1, momentum, teacher=Teacher(teacher, 0.7))
+    walk(chain_of(net), start, y, v if momentum else None, rows, moves)
+
+    def logits(x, k):
+        at = torch.from_numpy(rows.places[0, k, : rows.sizes[0, k]])
+        return functional_call(net, Layout.of(net).unpack(x), (torch.from_numpy(rows.inputs)[at],))
+
+    x = nn.Parameter(start.clone())
+    sgd = torch.optim.SGD([x], 0.1, momentum)
+    for k in range(2):
+        told = torch.from_numpy(rows.labels[0, k, : rows.sizes[0, k]])
+        says, says_teacher = logits(x, k).log_softmax(1), logits(teacher, k).softmax(1)
+        held = kl_div(says, says_teacher, reduction="batchmean")
+        sgd.zero_grad()
+        (cross_entropy(logits(x, k), told) + 0.7 * held).backward()
+        sgd.step()
+    torch.testing.assert_close(y[0], x.detach(), atol=1e-12, rtol=1e-9)
 
 
 def test_velocities_go_on_from_where_they_were():

@@ -117,6 +117,15 @@ class Algorithm(ABC, Generic[Server, Down, Memory, Upload]):
         """What a client notes before this local epoch (0, 1, ...), or when it has made so many."""
         return mine
 
+    def has_own(self, method: str) -> bool:
+        """Does it do anything in this method? A wrapper asks the algorithm that it wraps."""
+        return getattr(type(self), method) is not getattr(Algorithm, method)
+
+    def stacks_in(self, method: str) -> bool:
+        """Does the class that defines this method say that it `stacks`? A wrapper asks, as above."""
+        author = next(each for each in type(self).__mro__ if method in vars(each))
+        return bool(vars(author).get("stacks", False))
+
     @abstractmethod
     def report(self, y: Vector, walk: Walk, down: Down, mine: Memory) -> tuple[Upload, Memory]:
         """What a client sends after its last step, and what it remembers."""

@@ -44,6 +44,12 @@ class Continuous(Algorithm[Server, Server, Any, Any]):
     def surveys(self) -> Literal["never", "epochs", "end"]:  # type: ignore[override]
         return self.of.surveys
 
+    def has_own(self, method: str) -> bool:
+        return method == "penalty" or self.of.has_own(method)
+
+    def stacks_in(self, method: str) -> bool:
+        return self.of.stacks_in(method)
+
     def init(self, x: Vector, context: Context) -> Server:
         return Server(x, self.of.init(x, context), x)
 

@@ -38,11 +38,11 @@ class Extra(NamedTuple):
     """The gradient of what is added to the loss: by the model itself, and by what it says of a batch."""
 
     y: Tensor  # [U, dim]
-    features: Tensor  # [U, B, ...]
+    features: Tensor | None  # [U, B, ...]; None where they are the inputs: nothing lies before them
     logits: Tensor  # [U, B, classes]
 
 
-Addition = Callable[[Outputs], Extra]
+Addition = Callable[[Outputs, bool], Extra]  # also: does the gradient by the features matter?
 
 
 def chain_of(module: nn.Module) -> Chain | None:
@@ -113,9 +113,9 @@ def _errors(
     if added is None:
         return columns, back, seen, None
     features = next((c for layer, c in zip(chain, columns, strict=True) if layer.is_head), logits)
-    extra = added(Outputs(features.mT, logits.mT))
+    extra = added(Outputs(features.mT, logits.mT), features is not columns[0])
     back += extra.logits.mT
-    if features is logits:  # the model is not split: its features are its logits
+    if features is logits and extra.features is not None:  # the model is not split
         back += extra.features.mT
     return columns, back, seen, extra
 
@@ -144,7 +144,7 @@ def _backwards(
         layer, entered, left = chain[number], columns[number], back
         if number:
             back = torch.bmm(layer.of(y).mT, back)
-            if extra is not None and layer.is_head:
+            if extra is not None and extra.features is not None and layer.is_head:
                 back += extra.features.mT
             if chain[number - 1].relu:
                 back = torch.ops.aten.threshold_backward(back, entered, 0)

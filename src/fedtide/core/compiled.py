@@ -50,6 +50,13 @@ class Rows(NamedTuple):
         return Rows(self.inputs, *(field[clients, steps] for field in self[1:]))
 
 
+class Teacher(NamedTuple):
+    """A model that all clients are held to: weight * KL(teacher || student) is added to their loss."""
+
+    x: Vector
+    weight: float
+
+
 class Moves(NamedTuple):
     """How SGD steps: along momentum * v + gradient + decay * y + weight * (y - anchor) + shift."""
 
@@ -59,6 +66,7 @@ class Moves(NamedTuple):
     weight: float = 0.0
     anchor: Tensor | None = None  # [dim]; None: zero
     shift: Tensor | None = None  # [dim], or [U, dim]; None: zero
+    teacher: Teacher | None = None  # part of the gradient
 
     @property
     def is_plain(self) -> bool:
@@ -89,12 +97,15 @@ def walk(chain: Chain, x: Vector, y: Tensor, v: Tensor | None, rows: Rows, moves
 
 
 def _walked(chain: Chain, x: Tensor, y: Tensor, v: Tensor, rows: Rows, moves: Moves) -> Tensor:
-    lr, momentum, decay, weight, *along = moves
-    rates, seen = y.new_tensor([lr, momentum, decay, weight]), y.new_zeros(len(y), 3)
-    anchor, shift = (y[:0] if each is None else each.view(-1, y.shape[1]) for each in along)
+    lr, momentum, decay, weight, anchor, shift, taught = moves
+    teacher, held = taught or (None, 0.0)
+    rates, seen = y.new_tensor([lr, momentum, decay, weight, held]), y.new_zeros(len(y), 3)
+    beside = [
+        y[:0] if each is None else each.view(-1, y.shape[1]) for each in (anchor, shift, teacher)
+    ]
     assert y.is_contiguous()  # they are written to
     assert v.is_contiguous()
-    tensors = (each.contiguous().numpy() for each in (x, y, v, anchor, shift, rates, seen))
+    tensors = (each.contiguous().numpy() for each in (x, y, v, *beside, rates, seen))
     _walk(_table(chain), rows.inputs, *map(np.ascontiguousarray, rows[1:]), *tensors)
     return seen
 
@@ -279,7 +290,7 @@ def _add_gradient(
 @_compiled
 def _begin(x: Floats, out: Floats, anchor: Floats, shift: Floats, rates: Floats) -> None:
     """All of a step but its gradient."""
-    _, momentum, decay, weight = rates
+    _, momentum, decay, weight, _ = rates
     for i in range(len(x)):
         out[i] = (momentum * out[i] if momentum else ZERO) + decay * x[i]
     if weight:
@@ -288,6 +299,23 @@ def _begin(x: Floats, out: Floats, anchor: Floats, shift: Floats, rates: Floats)
     if len(shift):
         for i in range(len(x)):
             out[i] += shift[i]
+
+
+@_compiled
+def _hold(error: Floats, labels: Whole, said: Floats, held: Any) -> None:
+    """Add the gradient of held * KL(said || the logits), both logits, to the error of `_errors`."""
+    count, classes = error.shape
+    share = 1 / error.dtype.type(count)
+    for i in range(count):
+        row, other = error[i], said[i]
+        top, total = other.max(), ZERO
+        for c in range(classes):
+            other[c] = np.exp(other[c] - top)
+            total += other[c]
+        row[labels[i]] += share  # so that it is the share of a softmax
+        for c in range(classes):
+            row[c] += held * (row[c] - share * other[c] / total)
+        row[labels[i]] -= share
 
 
 @_compiled
@@ -308,6 +336,7 @@ def _walk(
     v: Floats,
     anchor: Floats,
     shift: Floats,
+    teacher: Floats,
     rates: Floats,
     seen: Floats,
 ) -> None:
@@ -315,6 +344,7 @@ def _walk(
     lr, widest = rates[0], layers[:, 2:4].max()
     order = np.arange(max(places.shape[2], widest))
     left = np.empty((len(layers), places.shape[2] * widest), y.dtype)
+    said = np.empty_like(left)
     for u in range(len(y)):
         x = _row(start, u).copy()  # where loads do not cross cache lines: a tenth faster
         out, scale = x, -lr
@@ -327,6 +357,9 @@ def _walk(
             _outputs(layers, x, inputs, at, left, order)
             error = left[-1, : len(at) * layers[-1, 2]].reshape(len(at), layers[-1, 2])
             _errors(error, told, seen[u])
+            if len(teacher):
+                _outputs(layers, teacher[0], inputs, at, said, order)
+                _hold(error, told, said[-1, : error.size].reshape(error.shape), rates[4])
             if len(v):
                 _begin(x, out, _row(anchor, u), _row(shift, u), rates)
             _add_gradient(layers, x, inputs, at, left, order, error, scale, out)

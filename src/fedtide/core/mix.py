@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedtide.core.trees import rows, stack, tree_map
+from fedtide.core.trees import stack, tree_map
 from fedtide.core.types import Buffers, Model
 
 
@@ -27,10 +27,14 @@ def mixed_buffers(stacked: Buffers, weights: Tensor) -> Buffers:
 
 def weighted(stacked: Any, weights: Tensor) -> Any:
     """The weighted sum of stacked trees [U, ...], row by row: to the last bit as if they came one by one."""
-    total = empty_sum(stacked)
-    for u in range(len(weights)):
-        add_weighted(total, rows(stacked, slice(u, u + 1)), weights[u : u + 1])
-    return total
+
+    def total(leaf: Tensor) -> Tensor:
+        found = leaf.new_zeros(leaf.shape[1:])
+        for row, weight in zip(leaf, weights.tolist(), strict=True):
+            found.add_(row, alpha=weight)
+        return found
+
+    return tree_map(total, stacked)
 
 
 def empty_sum(stacked: Any) -> Any:

@@ -161,31 +161,31 @@ def chain_step(lesson: Lesson, state: State, batch: Batch, mine: Any, k: int) ->
     if descends(lesson):
         seen = descend(lesson.task.chain, state.y, batch, lesson.lr)
         return state._replace(tally=state.tally + seen)
-    added = partial(penalised, lesson, state.y, batch, mine) if penalises(lesson) else None
+    penalises = lesson.algorithm.has_own("penalty")
+    added = partial(penalised, lesson, state.y, batch, mine) if penalises else None
     gradient, seen = gradients(lesson.task.chain, state.y, batch, added)
     return followed(lesson, state, gradient, seen, mine, k)
 
 
-def penalised(lesson: Lesson, y: Tensor, batch: Batch, mine: Any, out: Outputs) -> Extra:
-    """The gradient of the algorithm's penalty: by each client's model, its features and its logits."""
+def penalised(
+    lesson: Lesson, y: Tensor, batch: Batch, mine: Any, out: Outputs, deep: bool
+) -> Extra:
+    """The gradient of the algorithm's penalty by each client's model and logits; if `deep`, by features."""
 
     def one(y: Vector, out: Outputs, batch: Batch, mine: Any) -> tuple[Tensor, ...]:
         def look(x: Vector) -> Outputs:
             return lesson.task.view(x, lesson.buffers, batch.inputs)
 
-        def penalty(y: Vector, *out: Tensor) -> Tensor:
-            each = lesson.algorithm.penalty(y, Outputs(*out), look, lesson.down, mine)
-            return mean(each, batch)
+        def penalty(y: Vector, logits: Tensor, features: Tensor) -> Tensor:
+            out = Outputs(features, logits)
+            return mean(lesson.algorithm.penalty(y, out, look, lesson.down, mine), batch)
 
-        found: tuple[Tensor, ...] = grad(penalty, argnums=(0, 1, 2))(y, *out)
+        by = (0, 1, 2) if deep else (0, 1)
+        found: tuple[Tensor, ...] = grad(penalty, argnums=by)(y, out.logits, out.features)
         return found
 
-    return Extra(*vmap(one, randomness="different")(y, out, batch, mine))
-
-
-def penalises(lesson: Lesson) -> bool:
-    """Does the algorithm add something to the loss?"""
-    return type(lesson.algorithm).penalty is not Algorithm.penalty
+    along, logits, *features = vmap(one, randomness="different")(y, out, batch, mine)
+    return Extra(along, features[0] if deep else None, logits)
 
 
 def followed(
@@ -200,26 +200,14 @@ def followed(
 
 def descends(lesson: Lesson) -> bool:
     """Is a local step plain SGD, with nothing of the algorithm's in it?"""
-    if not lesson.rule.is_plain or has_own_rate(lesson.algorithm) or penalises(lesson):
-        return False
-    return type(lesson.algorithm).direction is Algorithm.direction
+    own = map(lesson.algorithm.has_own, ("penalty", "direction", "rate"))
+    return lesson.rule.is_plain and not any(own)
 
 
 def stacks(lesson: Lesson) -> bool:
     """Does the move take many clients at once as it is, so that it needs no vmap?"""
-    own_rate = has_own_rate(lesson.algorithm)
-    return not own_rate and lesson.rule.stacks and declares(lesson.algorithm, "direction")
-
-
-def has_own_rate(algorithm: AnyAlgorithm) -> bool:
-    """Does the algorithm choose its clients' learning rates?"""
-    return type(algorithm).rate is not Algorithm.rate
-
-
-def declares(algorithm: AnyAlgorithm, method: str) -> bool:
-    """Does the class that defines this method say that it takes many clients at once?"""
-    author = next(each for each in type(algorithm).__mro__ if method in vars(each))
-    return bool(vars(author).get("stacks", False))
+    algorithm, rule = lesson.algorithm, lesson.rule
+    return rule.stacks and algorithm.stacks_in("direction") and not algorithm.has_own("rate")
 
 
 def conclude(lesson: Lesson, state: State, mine: Any, walk: Walk) -> Report:

@@ -10,7 +10,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedtide.algorithms.base import Algorithm
 from fedtide.core.compiled import MADE_WITH, Moves, Rows, gradients, prepare, walk
 from fedtide.core.errors import EngineError
 from fedtide.core.trees import leaves, rows, tree_map
@@ -23,11 +22,9 @@ from fedtide.engines.client import (
     Report,
     Row,
     State,
-    declares,
     followed,
-    has_own_rate,
-    penalises,
 )
+from fedtide.engines.distil import teacher_of
 from fedtide.engines.reports import Reports
 from fedtide.engines.rules import Sgd
 from fedtide.engines.vectorised import CHUNK_BYTES, Step, Vectorised, Who, equal_parts
@@ -101,10 +98,16 @@ class Compiled(Vectorised):
         rule, algorithm, x = lesson.rule, lesson.algorithm, lesson.down.x
         if type(rule) is not Sgd or rule.clip or algorithm.surveys == "epochs":
             return None
-        if penalises(lesson) or has_own_rate(algorithm) or not declares(algorithm, "direction"):
+        if algorithm.has_own("rate") or not algorithm.stacks_in("direction"):
             return None
-        if type(algorithm).direction is Algorithm.direction:
-            return Moves(lesson.lr, rule.momentum, rule.decay)
+        teacher = None
+        if algorithm.has_own("penalty"):
+            teacher = teacher_of(algorithm, lesson.down, rows(mine, 0))
+            if teacher is None:
+                return None
+        moves = Moves(lesson.lr, rule.momentum, rule.decay, teacher=teacher)
+        if not algorithm.has_own("direction"):
+            return moves
         added = taken_apart(algorithm.direction, lesson.down, mine)
         if added is None or not fits(added, x, mine):
             return None
@@ -113,12 +116,11 @@ class Compiled(Vectorised):
             self._known[id(algorithm)] = algorithm, truly
         if not self._known[id(algorithm)][1]:
             return None
-        pull = added.weight, added.anchor, added.shift
-        return Moves(lesson.lr, rule.momentum, rule.decay, *pull)
+        return moves._replace(weight=added.weight, anchor=added.anchor, shift=added.shift)
 
     def parts(self, lesson: Lesson, errand: Errand) -> list[slice]:
         """Equal parts: enough for a few threads, but large enough to be worth the way into them."""
-        if self.chunk or penalises(lesson):
+        if self.chunk or lesson.algorithm.has_own("penalty"):
             return super().parts(lesson, errand)
         clients, dim = len(errand.ids), lesson.down.x.numel()
         worth = GRAIN // (dim * errand.picks.places.shape[-1])
@@ -126,7 +128,7 @@ class Compiled(Vectorised):
         return equal_parts(clients, max(1, min(fits, max(worth, ceil(clients / MOST_PARTS)))))
 
     def step(self, lesson: Lesson, picks: Picks) -> Step:
-        if penalises(lesson):
+        if lesson.algorithm.has_own("penalty"):
             return super().step(lesson, picks)
         chain, picked = lesson.task.chain, self._rows(picks)
         assert chain is not None

@@ -25,7 +25,6 @@ from fedtide.engines.client import (
     by_transform,
     chain_step,
     conclude,
-    declares,
     local_step,
     surveyed,
 )
@@ -87,7 +86,7 @@ class Vectorised(InProcess):
         """Clients after their last steps."""
         made = errand.walk.steps.cpu().numpy().astype(np.int64)
         mine = self._survey(lesson, errand.ground, state, mine, made, True)
-        if declares(lesson.algorithm, "report"):
+        if lesson.algorithm.stacks_in("report"):
             return conclude(lesson, state, mine, Walk(*(each[:, None] for each in errand.walk)))
         return vmap(partial(conclude, lesson))(state, mine, errand.walk)
 
