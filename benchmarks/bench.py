@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from alone import EXPERIMENTS, QUICK, experiment
-from environments import PEERS, PLACE, prepare, python_of
+from environments import PEERS, PLACE, compile_ours, prepare, python_of
 from limits import least_seconds, measured
 from workloads import WORKLOADS
 
@@ -182,6 +182,7 @@ def main() -> None:
     names = list(OURS)
     if why := prepare("fedtide"):
         parser.exit(1, f"fedtide: {why}\n")
+    compile_ours()
     missing = {}
     for peer in only or PEERS:
         if peer in PEERS:

@@ -1,6 +1,7 @@
 """An environment for everybody, under .bench/; a peer that does not install is left out, and says so."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -51,6 +52,13 @@ def prepare(peer: str) -> str:
             return f"pip install {' '.join(packages)}: {''.join(last)}"
     record.write_text(wanted)
     return ""
+
+
+def compile_ours() -> None:
+    """Compile FedTide's kernels, as is done once for an installation: no round should pay for it."""
+    call = "import torch; from fedtide.core.compiled import prepare; prepare(torch.float32)"
+    env = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    subprocess.run([python_of("fedtide"), "-c", call], check=True, env=env)
 
 
 def main() -> None:
