@@ -9,10 +9,12 @@ from arena import LR, RULES, World, assert_same, drive
 from table import TABLE
 
 from fedtide.algorithms.base import Algorithm, Context
-from fedtide.algorithms.fedavg import FedAvg, Server
+from fedtide.algorithms.fedavg import FedAvg, Server, Upload
+from fedtide.core.errors import TrainingError
 from fedtide.core.mix import weighted
 from fedtide.core.trees import leaves, rows, tree_map
 from fedtide.core.types import Cohort
+from fedtide.engines import compiled
 
 IDS = np.array([0, 2, 3, 5, 7])
 WEIGHING = {
@@ -68,13 +70,57 @@ def test_uploads_added_up_as_they_come_are_the_same_to_the_last_bit(name, rule):
     assert_same(stacked, summed, 0)
 
 
+@pytest.mark.parametrize("kind", ["vectorised", "compiled"])
 @pytest.mark.parametrize("name", WEIGHING)
-def test_stacks_of_uploads_are_added_up_too(name):
+def test_stacks_of_uploads_too(name, kind, monkeypatch):
+    monkeypatch.setattr(compiled, "BLOCK_BYTES", 3000)  # some clients each, so that there are parts
+    monkeypatch.setattr(compiled, "REPORT_BYTES", 1000)
+    world = World("chain") if kind == "compiled" else World()
     stacked, summed = (
-        drive(World().engine("vectorised", chunk=2), WEIGHING[name], RULES["sgd"], adds=adds)
+        drive(world.engine(kind, chunk=2), WEIGHING[name], RULES["carried"], adds=adds)
         for adds in (False, True)
     )
-    assert_same(stacked, summed, 1e-6)
+    assert_same(stacked, summed, 0)
+
+
+@pytest.mark.parametrize("adds", [False, True])
+@pytest.mark.parametrize("kind", ["loop", "vectorised"])
+def test_the_first_client_that_breaks_is_named(kind, adds):
+    """Client 0 makes fewer steps than client 3, so that stacks have it behind."""
+
+    class Breaks(FedAvg):
+        def report(self, y, walk, down, mine):
+            up, mine = super().report(y, walk, down, mine)
+            return tree_map(lambda leaf: leaf / (walk.steps < 0), up), mine
+
+    with (
+        closing(World().engine(kind, chunk=2)) as engine,
+        pytest.raises(TrainingError, match=r"round 0, client 0: .* numbers"),
+    ):
+        drive(engine, Breaks(), RULES["sgd"], [(0, 3, 5)], adds=adds)
+
+
+def test_an_aggregate_from_anywhere_does_away_with_weights():
+    class Mixin:
+        def aggregate(self, server, up, cohort):
+            return Server(server.x + up.delta.median(0).values, server.rule)
+
+    class Median(Mixin, FedAvg):
+        pass
+
+    class Again(Median):
+        def weigh(self, share, walk):
+            return share
+
+    ones = torch.ones(2)
+    assert Median().weigh(ones, None) is None
+    assert Again().weigh(ones, None) is ones
+
+
+def test_sums_of_numbers_of_any_kind():
+    stacked = Upload(torch.tensor([[1.0, 2], [3, 4]], dtype=torch.float64))
+    assert weighted(stacked, torch.tensor([0.5, 0.25])).delta.tolist() == [1.25, 2]
+    assert weighted(rows(stacked, slice(0)), torch.ones(0)).delta.tolist() == [0, 0]
 
 
 def test_whoever_aggregates_otherwise_does_not_weigh():

@@ -2,6 +2,7 @@
 
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from fedtide.algorithms import ALGORITHMS
 from fedtide.algorithms.base import Context
+from fedtide.algorithms.continuous import Continuous
 from fedtide.algorithms.fedavg import FedAvg
 from fedtide.algorithms.fedprox import FedProx
 from fedtide.core.errors import EngineError
@@ -22,9 +24,11 @@ from fedtide.data.holdings import Static
 from fedtide.engines.choose import EngineChoice
 from fedtide.engines.client import Lesson, Row, stacks
 from fedtide.engines.rules import Adam, Sgd
+from fedtide.engines.vectorised import Vectorised
 from fedtide.models.base import EmbedHead
 
 SIZES = (9, 4, 17, 12)
+ENGINES = ("loop", "vectorised", "compiled")
 RULES = {
     "sgd": Sgd(),
     "heavy": Sgd(momentum=0.9, decay=0.01),
@@ -81,8 +85,7 @@ def test_the_closed_form_computes_what_the_loop_computes(kind, rule):
     exact = Examples(raw.ready(raw.inputs).double(), raw.targets)
     algorithm = ALGORITHMS[kind]()
     runs = [
-        trained(engine(e, lambda: mlp().double(), exact), algorithm, RULES[rule])
-        for e in ("loop", "vectorised", "compiled")
+        trained(engine(e, lambda: mlp().double(), exact), algorithm, RULES[rule]) for e in ENGINES
     ]
     for mine, *others in zip(*runs, strict=True):
         for theirs in others:
@@ -120,7 +123,7 @@ def test_a_penalty_in_closed_form_is_that_of_the_loop(halves):
     assert Task(HALVES[halves]()).chain
     runs = [
         trained(engine(e, lambda: HALVES[halves]().double(), exact), Held(), Sgd(momentum=0.5))
-        for e in ("loop", "vectorised", "compiled")
+        for e in ENGINES
     ]
     for other in runs[1:]:
         for mine, theirs in zip(runs[0], other, strict=True):
@@ -168,9 +171,7 @@ class Turned(Sgd):
 )
 def test_what_only_looks_like_sgd_is_not_taken_for_it(algorithm, rule):
     ready = images().prepared(1 << 20)
-    loop, *fast = (
-        trained(engine(e, mlp, ready), algorithm, rule) for e in ("loop", "vectorised", "compiled")
-    )
+    loop, *fast = (trained(engine(e, mlp, ready), algorithm, rule) for e in ENGINES)
     for other in fast:
         for mine, theirs in zip(loop, other, strict=True):
             torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=1e-5)
@@ -282,9 +283,7 @@ def test_who_overrides_a_direction_must_say_again_that_it_stacks():
     for algorithm, expected in ((FedProx(), True), (Halved(), False)):
         assert stacks(Lesson(task, algorithm, Sgd(), 0.1, model, {})) is expected
     ready = images().prepared(1 << 20)
-    runs = [
-        trained(engine(e, mlp, ready), Halved(), Sgd()) for e in ("loop", "vectorised", "compiled")
-    ]
+    runs = [trained(engine(e, mlp, ready), Halved(), Sgd()) for e in ENGINES]
     for mine, *others in zip(*runs, strict=True):
         for theirs in others:
             torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=1e-5)
@@ -350,3 +349,127 @@ def test_models_that_are_sent_as_they_are_do_not_change_later():
     assert torch.equal(first, before)
     assert torch.equal(kept, second)
     assert not torch.allclose(first, second)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldBack(Continuous):
+    """A wrapper with a direction and a rate of its own."""
+
+    def direction(self, grad, y, k, down, mine):
+        return grad / 2
+
+    def rate(self, lr, down, mine):
+        return lr / 2
+
+
+@pytest.mark.parametrize(
+    "algorithm", [HeldBack(), HeldBack(of=FedProx()), Continuous(of=FedProx())]
+)
+def test_wrappers_with_something_of_their_own_are_the_loop_everywhere(algorithm):
+    ready = images().prepared(1 << 20)
+    runs = [trained(engine(e, mlp, ready), algorithm, Sgd()) for e in ENGINES]
+    for mine, *others in zip(*runs, strict=True):
+        for theirs in others:
+            torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=1e-5)
+
+
+def test_rounds_with_a_teacher_are_one_call(monkeypatch):
+    """Nothing is vmapped, and no gradient is asked for by itself."""
+
+    def never(*arguments):
+        raise AssertionError("this round is not compiled whole")
+
+    monkeypatch.setattr(Vectorised, "train", never)
+    ready = images().prepared(1 << 20)
+    assert trained(engine("compiled", mlp, ready), Continuous(of=FedProx()), Sgd(momentum=0.9))
+    with pytest.raises(AssertionError, match="not compiled whole"):
+        trained(engine("compiled", mlp, ready), Continuous(loss="relation"), Sgd())
+
+
+class Remembers(nn.Module):
+    """Keeps means of what passes through it, without a thought of gradients."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = mlp()
+        self.register_buffer("centre", torch.zeros(3))
+        self.register_buffer("past", torch.zeros(3))
+
+    def forward(self, inputs):
+        out = self.net(inputs) - self.centre - 0.1 * self.past
+        self.centre.mul_(0.9).add_(0.1 * out.mean(0))
+        self.past.add_(self.net[3].bias)
+        return out
+
+
+def test_buffers_carry_nothing_from_step_to_step_but_their_values():
+    """Plain SGD goes parameter by parameter; a direction of its own takes the way by one vector."""
+    ready = images().prepared(1 << 20)
+    plain, own = (trained(engine("loop", Remembers, ready), a, Sgd()) for a in (FedAvg(), Same()))
+    assert all(map(torch.equal, plain, own))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Same(FedAvg):
+    """FedAvg, but nobody can know."""
+
+    def direction(self, grad, y, k, down, mine):
+        return grad * 1
+
+
+class Standardised(nn.Conv2d):
+    """Weight standardisation, which looks at its weights as rows."""
+
+    def forward(self, inputs):
+        rows = self.weight.view(len(self.weight), -1)
+        weight = (rows - rows.mean(1, keepdim=True)).view_as(self.weight)
+        return self._conv_forward(inputs, weight, self.bias)
+
+
+def convolutions(first=nn.Conv2d):
+    return nn.Sequential(
+        first(1, 4, 3),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(4, 5, 3),
+        nn.Flatten(),
+        nn.Linear(5, 3),
+    )
+
+
+@pytest.mark.parametrize("first", [nn.Conv2d, Standardised])
+def test_convolutions_parameter_by_parameter(first):
+    ready = images().prepared(1 << 20)
+    plain, own = (
+        trained(engine("loop", partial(convolutions, first), ready), a, Sgd())
+        for a in (FedAvg(), Same())
+    )
+    for mine, theirs in zip(plain, own, strict=True):
+        torch.testing.assert_close(mine, theirs, atol=1e-6, rtol=1e-5)
+
+
+def test_a_task_is_frugal():
+    task = Task(convolutions())
+    x = task.initial.x.requires_grad_()
+    out = task.train(x, {}, torch.rand(2, 1, 8, 8))[0].logits
+    names, waiting = [], [out.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        names.append(node.name())
+        waiting += [each for each, _ in node.next_functions if each]
+    assert names.index("ReluBackward0") < names.index("MaxPool2DWithIndicesBackward0")
+
+
+def test_buffers_of_a_chain_stay():
+    def build():
+        net = mlp()
+        net.register_buffer("made", torch.tensor([4.0, 2.0]))
+        return net
+
+    ready, ids = images().prepared(1 << 20), np.arange(3)
+    for kind in ENGINES:
+        with closing(engine(kind, build, ready)) as runner:
+            x, buffers = runner.task.initial
+            steps = runner.data.steps(0, ids)
+            done = runner.run(FedAvg(), Sgd(), 0.1, Model(x, {}), buffers, ids, steps, 0)
+        assert done.buffers["made"].tolist() == [[4, 2]] * 3

@@ -21,6 +21,9 @@ Look = Callable[
 ]  # another model's outputs on the current batch, in evaluation mode
 
 
+_UNDEFINED = "{} must define aggregate, or weigh and move"
+
+
 class Context(NamedTuple):
     """What an algorithm may know when a session begins."""
 
@@ -63,8 +66,9 @@ class Algorithm(ABC, Generic[Server, Down, Memory, Upload]):
 
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
-        if "aggregate" in vars(cls) and "weigh" not in vars(cls):
-            cls.weigh = Algorithm.weigh  # type: ignore[method-assign]  # another aggregate, other weights
+        order = [each for each in cls.__mro__ if {"aggregate", "weigh"} & set(vars(each))]
+        if "weigh" not in vars(order[0]):  # another aggregate, other weights
+            cls.weigh = Algorithm.weigh  # type: ignore[method-assign]
 
     @abstractmethod
     def init(self, x: Vector, context: Context) -> Server:
@@ -76,7 +80,10 @@ class Algorithm(ABC, Generic[Server, Down, Memory, Upload]):
 
     def aggregate(self, server: Server, up: Upload, cohort: Cohort) -> Server:
         """The server's state after the uploads of a round. Define this, or `weigh` and `move`."""
-        return self.move(server, self.total(up, cohort), cohort)
+        weights = self.weigh(cohort.share, cohort.walk)
+        if weights is None:
+            raise NotImplementedError(_UNDEFINED.format(type(self).__name__))
+        return self.move(server, cast(Upload, weighted(up, weights)), cohort)
 
     def weigh(self, share: Tensor, walk: Walk) -> Tensor | None:
         """How much each upload counts [U], if the server needs only their weighted sum; else None."""
@@ -84,13 +91,7 @@ class Algorithm(ABC, Generic[Server, Down, Memory, Upload]):
 
     def move(self, server: Server, total: Upload, cohort: Cohort) -> Server:
         """The server's state after a round, given the weighted sum of the uploads."""
-        kind = type(self).__name__
-        raise NotImplementedError(f"{kind} must define aggregate, or weigh and move")
-
-    def total(self, up: Upload, cohort: Cohort) -> Upload:
-        """The weighted sum of stacked uploads, for an algorithm that weighs them."""
-        weights = self.weigh(cohort.share, cohort.walk)
-        return cast(Upload, weighted(up, cast(Tensor, weights)))
+        raise NotImplementedError(_UNDEFINED.format(type(self).__name__))
 
     def memory(self, down: Down) -> Memory:
         """What a client remembers when it takes part for the first time."""

@@ -45,10 +45,15 @@ class Continuous(Algorithm[Server, Server, Any, Any]):
         return self.of.surveys
 
     def has_own(self, method: str) -> bool:
-        return method == "penalty" or self.of.has_own(method)
+        return method == "penalty" or bool(self._hands_on(method).has_own(method))
 
     def stacks_in(self, method: str) -> bool:
-        return self.of.stacks_in(method)
+        return bool(self._hands_on(method).stacks_in(method))
+
+    def _hands_on(self, method: str) -> Any:
+        """To whom: to the other algorithm, unless a subclass has something of its own there."""
+        inherits = getattr(type(self), method) is getattr(Continuous, method)
+        return self.of if inherits else super()
 
     def init(self, x: Vector, context: Context) -> Server:
         return Server(x, self.of.init(x, context), x)

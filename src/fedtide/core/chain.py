@@ -42,7 +42,7 @@ class Extra(NamedTuple):
     logits: Tensor  # [U, B, classes]
 
 
-Addition = Callable[[Outputs, bool], Extra]  # also: does the gradient by the features matter?
+Addition = Callable[[Outputs], Extra]
 
 
 def chain_of(module: nn.Module) -> Chain | None:
@@ -113,7 +113,7 @@ def _errors(
     if added is None:
         return columns, back, seen, None
     features = next((c for layer, c in zip(chain, columns, strict=True) if layer.is_head), logits)
-    extra = added(Outputs(features.mT, logits.mT), features is not columns[0])
+    extra = added(Outputs(features.mT, logits.mT))
     back += extra.logits.mT
     if features is logits and extra.features is not None:  # the model is not split
         back += extra.features.mT

@@ -1,11 +1,11 @@
-"""Rows of layers that compute the same numbers, forwards and backwards, with less work and memory."""
+"""Layers in a row that compute the same numbers, forwards and backwards, with less work and memory."""
 
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.module import _has_any_global_hook
 
 _POOLS = (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d)
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -28,22 +28,27 @@ class _Frugal(nn.Sequential):
     The largest of some numbers is the same one before and after a ReLU, and there are fewer afterwards.
     """
 
-    def forward(self, inputs: Any) -> Any:
-        fresh = False  # was this just made, and has nobody else seen it?
-        for part in _pools_first(list(self)):
-            over = fresh and _is(part, nn.ReLU)
-            inputs = torch.relu_(inputs) if over else part(inputs)
-            fresh = _is(part, *_MAKERS)
-        return inputs
+    def forward(self, input: Any) -> Any:
+        if _has_any_global_hook():  # type: ignore[no-untyped-call]  # somebody listens everywhere
+            return super().forward(input)  # type: ignore[no-untyped-call]
+        for part, over in _cheaper(list(self)):
+            input = torch.relu_(input) if over else part(input)
+        return input
 
 
-def _pools_first(parts: list[nn.Module]) -> Iterator[nn.Module]:
-    """In the order that is cheaper."""
-    swapped = parts.copy()
-    for k, (one, then) in enumerate(pairwise(parts)):
-        if _is(one, nn.ReLU) and _is(then, *_POOLS) and not then.return_indices:
-            swapped[k], swapped[k + 1] = then, one
-    return iter(swapped)
+def _cheaper(parts: list[nn.Module]) -> Iterator[tuple[nn.Module, bool]]:
+    """The parts in the order that is cheaper, and whether each is a ReLU that may write over its input."""
+    fresh = False  # was the input just made, and has nobody else seen it?
+    for k in range(len(parts)):
+        waits = _is(parts[k], nn.ReLU) and (fresh or not parts[k].inplace)
+        if waits and k + 1 < len(parts) and _is_pool(parts[k + 1]):
+            parts[k], parts[k + 1] = parts[k + 1], parts[k]
+        yield parts[k], fresh and _is(parts[k], nn.ReLU)
+        fresh = _is(parts[k], *_MAKERS)
+
+
+def _is_pool(part: nn.Module) -> bool:
+    return _is(part, *_POOLS) and not part.return_indices
 
 
 def _is(part: nn.Module, *kinds: type[nn.Module]) -> bool:

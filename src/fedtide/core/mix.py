@@ -26,32 +26,23 @@ def mixed_buffers(stacked: Buffers, weights: Tensor) -> Buffers:
 
 
 def weighted(stacked: Any, weights: Tensor) -> Any:
-    """The weighted sum of stacked trees [U, ...], row by row: to the last bit as if they came one by one."""
-
-    def total(leaf: Tensor) -> Tensor:
-        found = leaf.new_zeros(leaf.shape[1:])
-        for row, weight in zip(leaf, weights.tolist(), strict=True):
-            found.add_(row, alpha=weight)
-        return found
-
-    return tree_map(total, stacked)
+    """The weighted sum of stacked trees [U, ...]."""
+    total = tree_map(lambda leaf: leaf.new_zeros(leaf.shape[1:]), stacked)
+    return added(total, stacked, weights)
 
 
-def empty_sum(stacked: Any) -> Any:
-    """Where a sum over stacked trees [U, ...] begins."""
-    return tree_map(lambda leaf: leaf.new_zeros(leaf.shape[1:]), stacked)
+def added(total: Any, stacked: Any, weights: Tensor) -> Any:
+    """The same, added to `total` in place.
 
-
-def add_weighted(total: Any, stacked: Any, weights: Tensor) -> None:
-    """Add the weighted sum of stacked trees [U, ...], in place."""
+    Row by row: so it is the same to the last bit whether they come one by one, in parts or all at once.
+    """
 
     def add(sum_: Tensor, leaf: Tensor) -> Tensor:
-        if len(leaf) == 1:
-            return sum_.add_(leaf[0], alpha=float(weights))
-        sum_.view(-1).addmv_(leaf.reshape(len(leaf), -1).mT, weights)
+        for row, weight in zip(leaf, weights.tolist(), strict=True):
+            sum_.add_(row, alpha=weight)
         return sum_
 
-    tree_map(add, total, stacked)
+    return tree_map(add, total, stacked)
 
 
 def even(share: Tensor) -> Tensor:

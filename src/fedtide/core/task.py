@@ -112,15 +112,12 @@ class Task:
     def train(self, x: Parameters, buffers: Buffers, inputs: Tensor) -> tuple[Outputs, Buffers]:
         """Outputs in training mode, and the buffers after this batch."""
         buffers = {name: buffer.clone() for name, buffer in buffers.items()}
-        return self._call("trainer", x, buffers, inputs), buffers
+        out = self._call("trainer", x, buffers, inputs)
+        return out, {name: buffer.detach() for name, buffer in buffers.items()}
 
     def view(self, x: Vector, buffers: Buffers, inputs: Tensor) -> Outputs:
         """Outputs in evaluation mode."""
         return self._call("viewer", x, buffers, inputs)
-
-    def apart(self, x: Vector) -> dict[str, Tensor]:
-        """The parameters in memory of their own, the way that convolutions like best."""
-        return {name: self.arranged(part).clone() for name, part in self.layout.unpack(x).items()}
 
     def logits(self, model: Model, inputs: Tensor) -> Tensor:
         """What a model says in evaluation mode, computed in the way that is fastest."""

@@ -81,12 +81,12 @@ class Actor:
     def __init__(self, paths: Sequence[str]) -> None:
         sys.path.extend(path for path in paths if path not in sys.path)  # of a user's own classes
         torch.set_num_threads(1)
+        keep_freed_memory()
         self.engine: InProcess | None = None
 
     def settle(self, settings: Settings, data: ClientData, *examples: Array) -> None:
         """Take the clients in; their examples come as plain arrays."""
         kind, task, traits, buffers, workers, chunk, self.device = settings
-        keep_freed_memory(workers)
         if self.engine is not None:
             self.engine.close()
         inputs, targets, *rows = (unpacked(array, self.device) for array in examples)

@@ -124,7 +124,8 @@ def descended(lesson: Lesson, state: State, batches: Iterable[Batch]) -> State:
 
     Without the gradient as one vector and a new model in every step.
     """
-    task, parameters = lesson.task, lesson.task.apart(state.y)
+    task = lesson.task
+    parameters = {name: part.clone() for name, part in task.layout.unpack(state.y).items()}
 
     def step(batch: Batch, buffers: Buffers) -> tuple[Tensor, Buffers]:
         values = [value.requires_grad_() for value in parameters.values()]
@@ -167,10 +168,10 @@ def chain_step(lesson: Lesson, state: State, batch: Batch, mine: Any, k: int) ->
     return followed(lesson, state, gradient, seen, mine, k)
 
 
-def penalised(
-    lesson: Lesson, y: Tensor, batch: Batch, mine: Any, out: Outputs, deep: bool
-) -> Extra:
-    """The gradient of the algorithm's penalty by each client's model and logits; if `deep`, by features."""
+def penalised(lesson: Lesson, y: Tensor, batch: Batch, mine: Any, out: Outputs) -> Extra:
+    """The gradient of the algorithm's penalty: by each client's model, its logits and its features."""
+    assert lesson.task.chain is not None
+    shallow = lesson.task.chain[0].is_head
 
     def one(y: Vector, out: Outputs, batch: Batch, mine: Any) -> tuple[Tensor, ...]:
         def look(x: Vector) -> Outputs:
@@ -180,12 +181,12 @@ def penalised(
             out = Outputs(features, logits)
             return mean(lesson.algorithm.penalty(y, out, look, lesson.down, mine), batch)
 
-        by = (0, 1, 2) if deep else (0, 1)
+        by = (0, 1) if shallow else (0, 1, 2)
         found: tuple[Tensor, ...] = grad(penalty, argnums=by)(y, out.logits, out.features)
         return found
 
     along, logits, *features = vmap(one, randomness="different")(y, out, batch, mine)
-    return Extra(along, features[0] if deep else None, logits)
+    return Extra(along, None if shallow else features[0], logits)
 
 
 def followed(

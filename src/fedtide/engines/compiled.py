@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedtide.core.compiled import MADE_WITH, Moves, Rows, gradients, prepare, walk
 from fedtide.core.errors import EngineError
-from fedtide.core.trees import leaves, rows, tree_map
+from fedtide.core.trees import leaves, repeated, rows, tree_map
 from fedtide.data.batches import Picks
 from fedtide.engines.affine import fits, holds, taken_apart
 from fedtide.engines.base import Errand
@@ -52,7 +52,9 @@ class Compiled(Vectorised):
                 f"label {int(wrong[0])}. Give its last layer more outputs, or mend the labels."
             )
         self._inputs = examples.inputs.flatten(1).contiguous().numpy()
-        self._room: Tensor | None = None  # for models; made anew each time, it would leave holes
+        self._room: Tensor | None = (
+            None  # for models, again and again: new ones each time fragment the heap
+        )
         self._known: dict[int, tuple[AnyAlgorithm, bool]] = {}  # does it do what it says?
         prepare(self.task.initial.x.dtype)
 
@@ -84,6 +86,7 @@ class Compiled(Vectorised):
         if self._room is None or len(self._room) < clients:
             self._room = x.new_empty(clients, len(x))
         y, rule = self._room[:clients], tree_map(torch.clone, row.rule)
+        buffers = row.buffers or repeated(lesson.buffers, clients)
 
         def work(part: slice) -> Tensor:
             v = rule.v[part] if moves.momentum else None
@@ -91,7 +94,7 @@ class Compiled(Vectorised):
 
         made = (picked.sizes > 0).sum(1)
         seen = torch.cat(list(self.across(work, self._shares(made))))
-        return State(y, rule, {}, seen)
+        return State(y, rule, buffers, seen)
 
     def _moves(self, lesson: Lesson, mine: Any) -> Moves | None:
         """The steps of a round, if they are those of SGD with something that stays the same added."""
@@ -102,7 +105,9 @@ class Compiled(Vectorised):
             return None
         teacher = None
         if algorithm.has_own("penalty"):
-            teacher = teacher_of(algorithm, lesson.down, rows(mine, 0))
+            assert lesson.task.chain is not None
+            classes = lesson.task.chain[-1].outputs
+            teacher = teacher_of(algorithm, lesson.down, rows(mine, 0), classes)
             if teacher is None:
                 return None
         moves = Moves(lesson.lr, rule.momentum, rule.decay, teacher=teacher)

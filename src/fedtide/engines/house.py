@@ -81,7 +81,7 @@ class House:
         # One thread per operator: engines use threads across clients, which leaves every bit in place.
         self._threads = torch.get_num_threads()
         torch.set_num_threads(1)
-        keep_freed_memory(self.engine.workers)
+        keep_freed_memory()
         return self
 
     def __exit__(self, *problem: object) -> None:

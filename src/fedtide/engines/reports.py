@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedtide.core.errors import TrainingError
-from fedtide.core.mix import add_weighted, empty_sum
+from fedtide.core.mix import added, weighted
 from fedtide.core.trees import leaves, tree_map
 from fedtide.core.types import Nothing
 from fedtide.engines.base import Errand
@@ -31,14 +31,15 @@ class Reports:
         errand, clients = self._errand, len(self._errand.ids)
         kept = report.row.rule if self._lesson.rule.carried else Nothing()
         report = report._replace(row=Row(report.row.mine, kept, {}))
-        if errand.weights is None:
-            self._check(at, report, report.up)
-        else:
-            if self._total is None:
-                self._total = empty_sum(report.up)
-            add_weighted(self._total, report.up, errand.weights[at])
-            self._check(at, report, self._total)
-            report = report._replace(up=Nothing())
+        self._check(at, report)
+        if errand.weights is not None and isinstance(at, slice):  # in the order of the cohort
+            weights, before = errand.weights[at], self._total
+            total = (
+                weighted(report.up, weights)
+                if before is None
+                else added(before, report.up, weights)
+            )
+            self._total, report = total, report._replace(up=Nothing())
         if isinstance(at, slice) and at == slice(0, clients):
             self._stack = report  # all in one: nothing to copy
             return
@@ -55,19 +56,27 @@ class Reports:
     def all(self) -> Report:
         """Of the whole cohort, in its order."""
         assert self._stack is not None
-        adds = self._errand.weights is not None
-        return self._stack._replace(up=self._total) if adds else self._stack
+        weights = self._errand.weights
+        if weights is None:
+            return self._stack
+        total = weighted(self._stack.up, weights) if self._total is None else self._total
+        return self._stack._replace(up=total)
 
-    def _check(self, at: Places, report: Report, sent: Any) -> None:
-        """Stop where a client's loss, or anything that is sent, is no longer a number."""
-        if math.isfinite(sum(float(leaf.sum()) for leaf in (report.training.loss, *leaves(sent)))):
+    def _check(self, at: Places, report: Report) -> None:
+        """Stop where a client's loss, or a vector that it sends, is no longer all numbers."""
+        told = (report.training.loss, *leaves(report.up))
+        if math.isfinite(sum(float(leaf.sum()) for leaf in told)):
             return  # one look at all
         sums = [leaf.flatten(1).sum(1) for leaf in leaves(report.up) if leaf.dim() > 1]
         broken = ~torch.isfinite(torch.stack([report.training.loss, *sums])).all(0)
         if broken.any():
-            client, lr = self._errand.ids[at][int(broken.nonzero()[0])], self._lesson.lr
+            places = np.arange(len(self._errand.ids))[at]
+            first = int(
+                np.argmin(np.where(broken.cpu().numpy(), places, len(places) + places.max()))
+            )
+            client, lr = self._errand.ids[places[first]], self._lesson.lr
             raise TrainingError(
                 f"round {self._errand.t}, client {client}: the training loss and the update must be "
-                f"numbers. Got a loss of {float(report.training.loss[broken][0]):g} with a learning rate "
+                f"numbers. Got a loss of {float(report.training.loss[first]):g} with a learning rate "
                 f"of {lr:g}. Try a smaller train.lr, or clip gradients with train.optimiser.clip."
             )

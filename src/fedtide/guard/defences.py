@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fedtide.core.errors import require
+from fedtide.core.mix import weighted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +30,8 @@ class Mean(Defence):
     """The weighted mean: no defence."""
 
     def combined(self, rows: Tensor, weights: Tensor) -> Tensor:
-        return weights @ rows
+        mean: Tensor = weighted(rows, weights)
+        return mean
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -54,7 +54,7 @@ class Gate:
             "algorithm",
             "one whose server needs only the mean of the uploads, where defence or privacy changes it",
             type(algorithm).__name__,
-            "Use FedAvg, FedProx, SCAFFOLD, FedDyn, FedNova, MOON or FedACG, or leave them out.",
+            "Use FedAvg, FedProx, SCAFFOLD, FedDyn, FedNova, FedAmplify, MOON or FedACG, or leave them out.",
         )
         require(
             isinstance(self.defence, Mean) or not self.privacy.noise,

@@ -15,7 +15,7 @@ class Finished(NamedTuple):
     session: Session
     before: Model
     after: Model
-    up: Any  # the stacked uploads
+    up: Any  # the stacked uploads; their weighted sum, if no probe looks at single ones
     cohort: Cohort
     plan: Plan
     gradients: Callable[
