@@ -180,34 +180,40 @@ def _products(rows: Floats, at: Whole, weights: Floats, out: Floats) -> None:
 @_compiled
 def _four(shares: Floats, a: int, last: int, o: int) -> tuple[Any, ...]:
     """Four neighbours of column o; zeros from `last` on."""
+    if a + 3 < last:  # nearly always: one question instead of three
+        return shares[a, o], shares[a + 1, o], shares[a + 2, o], shares[a + 3, o]
     b = shares[a + 1, o] if a + 1 < last else ZERO
     c = shares[a + 2, o] if a + 2 < last else ZERO
-    d = shares[a + 3, o] if a + 3 < last else ZERO
-    return shares[a, o], b, c, d
+    return shares[a, o], b, c, ZERO
 
 
 @_compiled
 def _mixtures(rows: Floats, at: Whole, shares: Floats, into: Floats) -> None:
-    """into[o] += the sum over i of shares[i, o] * rows[at[i]]: four rows and three sums at once."""
+    """into[o] += the sum over i of shares[i, o] * rows[at[i]]: four rows and four sums at once.
+
+    To begin the innermost loop costs as much as a hundred numbers in it: short rows want large tiles.
+    """
     count, sums = shares.shape
-    spare = np.empty((2, into.shape[1]), into.dtype)  # instead of a second and a third sum
+    spare = np.empty((3, into.shape[1]), into.dtype)  # instead of sums that there are not
     for first in range(0, count, BLOCK):
         last = min(first + BLOCK, count)
-        for o in range(0, sums, 3):
-            p, q = min(o + 1, sums - 1), min(o + 2, sums - 1)
-            to_p, to_q = into[p] if p > o else spare[0], into[q] if q > p else spare[1]
-            to_o = into[o]
+        for o in range(0, sums, 4):
+            p, q, r = min(o + 1, sums - 1), min(o + 2, sums - 1), min(o + 3, sums - 1)
+            to_o, to_p = into[o], into[p] if p > o else spare[0]
+            to_q, to_r = into[q] if q > p else spare[1], into[r] if r > q else spare[2]
             for a in range(first, last, 4):
                 b, c, d = min(a + 1, last - 1), min(a + 2, last - 1), min(a + 3, last - 1)
                 xa, xb, xc, xd = rows[at[a]], rows[at[b]], rows[at[c]], rows[at[d]]
                 oa, ob, oc, od = _four(shares, a, last, o)
                 pa, pb, pc, pd = _four(shares, a, last, p)
                 qa, qb, qc, qd = _four(shares, a, last, q)
+                ra, rb, rc, rd = _four(shares, a, last, r)
                 for k in range(len(to_o)):
                     ka, kb, kc, kd = xa[k], xb[k], xc[k], xd[k]
                     to_o[k] += oa * ka + ob * kb + oc * kc + od * kd
                     to_p[k] += pa * ka + pb * kb + pc * kc + pd * kd
                     to_q[k] += qa * ka + qb * kb + qc * kc + qd * kd
+                    to_r[k] += ra * ka + rb * kb + rc * kc + rd * kd
 
 
 @_compiled
