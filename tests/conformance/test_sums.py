@@ -15,6 +15,7 @@ from fedtide.core.mix import weighted
 from fedtide.core.trees import leaves, rows, tree_map
 from fedtide.core.types import Cohort
 from fedtide.engines import compiled
+from fedtide.engines.rules import Sgd
 
 IDS = np.array([0, 2, 3, 5, 7])
 WEIGHING = {
@@ -75,12 +76,16 @@ def test_uploads_added_up_as_they_come_are_the_same_to_the_last_bit(name, rule):
 def test_stacks_of_uploads_too(name, kind, monkeypatch):
     monkeypatch.setattr(compiled, "BLOCK_BYTES", 3000)  # some clients each, so that there are parts
     monkeypatch.setattr(compiled, "REPORT_BYTES", 1000)
-    world = World("chain") if kind == "compiled" else World()
+    world = World("chain", dtype=torch.float64) if kind == "compiled" else World()
+    rule = Sgd(momentum=0.5, carried=True)
     stacked, summed = (
-        drive(world.engine(kind, chunk=2), WEIGHING[name], RULES["carried"], adds=adds)
+        drive(world.engine(kind, chunk=2), WEIGHING[name], rule, adds=adds)
         for adds in (False, True)
     )
     assert_same(stacked, summed, 0)
+    if kind == "compiled":  # what is a client's own stays its own, in whatever part it is
+        loop = drive(world.engine("loop"), WEIGHING[name], rule)
+        assert_same(loop, summed, 1e-5)
 
 
 @pytest.mark.parametrize("adds", [False, True])

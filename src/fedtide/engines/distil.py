@@ -20,11 +20,10 @@ SCALES = torch.tensor([0.01, 0.3, 1, 3, 10, 40], dtype=torch.float64)  # from "w
 
 def teacher_of(algorithm: AnyAlgorithm, down: Any, mine: Any, classes: int) -> Teacher | None:
     """The model that all clients are held to, and how much; None if the penalty does anything else."""
-    before = torch.get_rng_state()
     scales = torch.cartesian_prod(SCALES, SCALES)  # every pair of student and teacher
     one = _asked(algorithm, down, mine, 2 * torch.cat([scales, scales]), classes)
     other = one and _asked(algorithm, down, mine, scales, classes)
-    if one is None or other is None or not torch.equal(before, torch.get_rng_state()):
+    if one is None or other is None:
         return None
     same = one.x is other.x and math.isclose(one.weight, other.weight, rel_tol=1e-6)
     sent = any(leaf is one.x and leaf.shape == down.x.shape for leaf in leaves(down))
