@@ -51,6 +51,7 @@ class Run:
         down = self.algorithm.broadcast(self.server)
         steps = engine.data.steps(t, ids)
         result = engine.run(self.algorithm, Sgd(), 0.01, down, self.buffers, ids, steps, t)
+        engine.keep(result, ids)
         cohort = Cohort(torch.from_numpy(ids), share, result.walk, self.population, t)
         self.server = result.aggregated(self.algorithm, self.server, cohort)
         self.t += 1

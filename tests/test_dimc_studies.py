@@ -55,7 +55,7 @@ def test_scaffold_as_the_authors_have_it():
     from fedtide.core.types import Cohort, Walk
 
     server = algorithm.init(torch.tensor([1.0]), None)._replace(c=torch.tensor([1.0]))
-    walk = Walk(torch.tensor(2.0), torch.tensor(0.5), torch.tensor(2.0))
+    walk = Walk(*map(torch.tensor, (2.0, 0.5, 2.0, 0.0)))
     mine = algorithm.memory(server)
     up, mine = algorithm.report(torch.tensor([4.0]), walk, server, mine)
     assert (up.dy.item(), up.dc.item(), mine.c.item()) == (3.0, -4.0, -4.0)

@@ -7,13 +7,16 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
 
+from fedtide.algorithms.base import Change
 from fedtide.algorithms.fedavg import FedAvg
 from fedtide.core.errors import memory_explained, require
 from fedtide.core.task import Layout
-from fedtide.core.types import Model, Round, Session, Walk
+from fedtide.core.types import Ids, Model, Round, Session, Walk
 from fedtide.data.source import Data, Source
+from fedtide.engines.base import NOBODY, Result
 from fedtide.engines.choose import EngineChoice
 from fedtide.engines.client import AnyAlgorithm, Row
 from fedtide.engines.house import House
@@ -78,11 +81,12 @@ class Experiment:
         )
         kept = self.train.memories == "keep"
         require(
-            not (kept and self.algorithm.mirrors),
+            not (kept and self.algorithm.has_own("row")),
             "train.memories",
-            f"'reset' with {type(self.algorithm).__name__}, whose server mirrors what clients remember",
+            f"'carry' or 'reset' with {type(self.algorithm).__name__}, whose server keeps a mean of what "
+            "clients remember",
             self.train.memories,
-            "The server begins anew in every session, so must they.",
+            "With 'keep' the server begins anew at every start and clients do not.",
         )
         if self.population.announced:
             self.participation.check_session(self.population.at(0, self.seed))
@@ -101,7 +105,7 @@ class Experiment:
     def _check_sums(self) -> None:
         one = torch.ones(1)
         require(
-            self.algorithm.weigh(one, Walk(one, one, one)) is not None,
+            self.algorithm.weigh(one, Walk(one, one, one, one)) is not None,
             "engine.uploads",
             f"'stacked' with {type(self.algorithm).__name__}, whose server needs every upload",
             self.engine.uploads,
@@ -167,6 +171,9 @@ class History:
         return card(type(self.experiment.algorithm).__name__, self.engine, self.rounds)
 
 
+GONE = -1  # in place of the round in which a client came
+
+
 class State(NamedTuple):
     """What changes from round to round; what clients remember stays with the engine."""
 
@@ -175,6 +182,12 @@ class State(NamedTuple):
     era: Era  # since the last start
     archive: Archive
     network: Any  # time and batteries
+    present: Ids = NOBODY  # the clients that the server's state counts, sorted
+    since: Ids = NOBODY  # the round in which each of them came; GONE in rounds without any client
+
+    def ages(self, t: int, ids: Ids) -> Ids:
+        """Rounds since each of these clients came."""
+        return t - self.since[np.searchsorted(self.present, ids)]
 
 
 def run(
@@ -213,25 +226,27 @@ def run(
             plan, struck = e.faults.strike(plan, t, ids, e.seed)
             now = now._replace(network=network)
             asked, ids, steps = ids, ids[plan.able], plan.steps[plan.able]
-            lr = e.train.rate(t - session.first, session.rounds)
+            lr = e.train.rate(t - now.era.first, horizon(e, session, now.era))
             line = described(t, session, asked, plan, work, lr) | dict(news) | struck
             line |= census(e, house, t, session)  # who came and went
             clock.lap("select")
 
             if len(ids):
-                with gate.receipts(house.engine, t, ids):
-                    result = house.engine.run(
-                        algorithm,
-                        e.train.optimiser,
-                        lr,
-                        down,
-                        now.model.buffers,
-                        ids,
-                        steps,
-                        t,
-                        adds=e.adds,
-                    )
-                result = gate.received(result, hostile, t)  # some may be lost or refused
+                sent = house.engine.run(
+                    algorithm,
+                    e.train.optimiser,
+                    lr,
+                    down,
+                    now.model.buffers,
+                    ids,
+                    steps,
+                    t,
+                    adds=e.adds,
+                    ages=now.ages(t, ids),
+                )
+                result = gate.received(sent, hostile, t)  # some may be lost or refused
+                now = remembered(e, house, now, sent, result.ids)
+                del sent
                 ids, line = result.ids, answered(line, result.ids, work) | dict(result.facts)
                 clock.lap("train")
                 clock.part("gather", "train", result.gather)
@@ -242,6 +257,7 @@ def run(
                 looks = partial(house.gradients, ids, now.model)  # for probes that ask
                 done = Finished(t, session, now.model, model, result.up, cohort, plan, looks)
                 line |= result.means | probed(e.evaluation.probes, done)
+                line |= algorithm.facts(server, cohort)
                 era = now.era.after(line["train_accuracy"])
                 now = now._replace(server=server, model=model, era=era)
                 del result, done  # uploads are large: gone before the next ones come
@@ -285,6 +301,7 @@ def begin(
     e: Experiment, house: House, t: int, session: Session, now: State
 ) -> tuple[State, Mapping[str, Any], Mapping[str, Any]]:
     """Answer a change of clients with a new start, if one is due; with facts about it and its costs."""
+    facts: Mapping[str, Any]
     if t == session.first:
         if e.population.announced:
             e.participation.check_session(session)
@@ -295,16 +312,89 @@ def begin(
         number, session, house.initial, now.model, house.layout, now.archive, rehearse
     )
     if not e.start.is_due(t, now.era, known):
-        return now._replace(network=rehearse.state), {}, rehearse.bill
+        now, facts = carried(e, house, t, session, now._replace(network=rehearse.state), False)
+        return now, facts, rehearse.bill
     past = now.era.over(now.model)
     archive = e.start.store(now.archive, past, house.layout) if number else Archive()
-    if e.train.memories == "reset":
+    begun = e.start.begin(known._replace(archive=archive))
+    era = Era(number, t, session.clients, begun.gradient)
+    facts = {"start": number, **begun.facts}
+    if number and begun.model is now.model and e.train.memories == "carry":
+        now = now._replace(era=era, archive=archive, network=rehearse.state)
+        now, more = carried(e, house, t, session, now, True)
+        return now, {**facts, **more}, rehearse.bill
+    if e.train.memories != "keep":
         house.engine.memory.clear()
-    model, facts, gradient = e.start.begin(known._replace(archive=archive))
-    server = e.algorithm.init(model.x, house.context)
-    era = Era(number, t, session.clients, gradient)
-    now = State(server, model, era, archive, rehearse.state)
-    return now, {"start": number, **facts}, rehearse.bill
+    server = e.algorithm.init(begun.model.x, house.context)
+    now = State(server, begun.model, era, archive, rehearse.state, *arrivals(now, t, session))
+    return now, facts, rehearse.bill
+
+
+def horizon(e: Experiment, session: Session, era: Era) -> int:
+    """How many rounds a learning-rate schedule spans: a session, or all that are left of the run.
+
+    Only where every session begins with a start is it known when the next one comes.
+    """
+    return session.rounds if e.start.trigger.is_steady else e.population.length - era.first
+
+
+def arrivals(now: State, t: int, session: Session) -> tuple[Ids, Ids]:
+    """The clients that exist, sorted, and the round in which each of them came."""
+    clients = np.sort(session.clients)
+    since = np.full(len(clients), t)
+    _, here, before = np.intersect1d(clients, now.present, assume_unique=True, return_indices=True)
+    since[here] = np.where(now.since[before] == GONE, t, now.since[before])
+    return clients, since
+
+
+def carried(
+    e: Experiment, house: House, t: int, session: Session, now: State, start: bool
+) -> tuple[State, Mapping[str, Any]]:
+    """The state when the model stays: those who left no longer count, those who came do."""
+    if not (start or t == session.first):
+        return now, {}
+    if not len(session.clients):  # the mean over no clients is none: it stays until some come
+        return now._replace(since=np.full_like(now.since, GONE)), {}
+    present, since = arrivals(now, t, session)
+    left = np.setdiff1d(now.present, present, assume_unique=True)
+    came = np.setdiff1d(present, now.present, assume_unique=True)
+    now_ = now._replace(present=present, since=since)
+    if not (start or len(left) or len(came)):
+        return now_, {}
+    if e.algorithm.has_own("row") and not e.gate.keeps_sums:
+        house.engine.memory.clear()
+        server = e.algorithm.init(now.model.x, house.context)
+        return now_._replace(server=server), {"memories": "anew"}
+    server = recounted(e, house, now.server, present, len(now.present), left, came, start)
+    return now_._replace(server=server), {}
+
+
+def recounted(
+    e: Experiment,
+    house: House,
+    server: Any,
+    present: Ids,
+    before: int,
+    left: Ids,
+    came: Ids,
+    start: bool = False,
+) -> Any:
+    """The server's state without the rows of those who left and with those of the clients that came."""
+    down, engine = e.algorithm.broadcast(server), house.engine
+    gone, back = (engine.row_sum(e.algorithm, ids, down) for ids in (left, came))
+    here = torch.from_numpy(present).to(house.initial.x.device)
+    return e.algorithm.changed(server, Change(here, before, gone, back, start))
+
+
+def remembered(e: Experiment, house: House, now: State, sent: Result, passed: Ids) -> State:
+    """After a round: clients whose uploads passed remember it, and the server knows who had forgotten."""
+    forgot = np.intersect1d(sent.forgot, passed)
+    if len(forgot) and e.algorithm.has_own("row"):
+        count = len(now.present)
+        server = recounted(e, house, now.server, now.present, count, forgot, forgot[:0])
+        now = now._replace(server=server)
+    house.engine.keep(sent, e.gate.remembering(sent.ids, passed))
+    return now
 
 
 def census(e: Experiment, house: House, t: int, session: Session) -> Line:

@@ -30,19 +30,19 @@ MOST = 5  # columns of numbers
 SPARE = ("MB up", "best %", "seconds", "snapshots %")  # left out first
 
 
-class Standing(NamedTuple):
+class RunStatus(NamedTuple):
     """How far one run has come."""
 
     line: Line  # of its last round
     accuracy: float | None = None  # the last one: not every round has one
     best: float | None = None
 
-    def after(self, line: Line) -> Standing:
+    def after(self, line: Line) -> RunStatus:
         """The same run one round later."""
         new = line["accuracy"]
         if new is None:
             return self._replace(line=line)
-        return Standing(line, new, max(new, new if self.best is None else self.best))
+        return RunStatus(line, new, max(new, new if self.best is None else self.best))
 
 
 class Live:
@@ -52,7 +52,7 @@ class Live:
         self._rounds = {
             (run.label, run.experiment.seed): run.experiment.population.length for run in study.runs
         }
-        self._running: dict[tuple[str, int], Standing] = {}
+        self._running: dict[tuple[str, int], RunStatus] = {}
         self._progress = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=None),
@@ -71,7 +71,7 @@ class Live:
     def watch(self, news: News) -> None:
         """Show a finished round."""
         run = (news.label, news.seed)
-        self._running[run] = self._running.get(run, Standing(news.line)).after(news.line)
+        self._running[run] = self._running.get(run, RunStatus(news.line)).after(news.line)
         if news.line["t"] + 1 == self._rounds[run]:
             del self._running[run]
         self._progress.update(self._task, advance=1)

@@ -57,6 +57,7 @@ class Parabolas:
         ids, steps = np.array(ids), np.array(steps)
         down = self.algorithm.broadcast(self.server)
         done = self.engine.run(self.algorithm, self.rule, self.lr, down, {}, ids, steps, self.t)
+        self.engine.keep(done, ids)
         sizes = self.holdings.sizes(self.t, ids)
         share = torch.from_numpy(sizes / sizes.sum())
         cohort = Cohort(torch.from_numpy(ids), share, done.walk, self.holdings.clients, self.t)

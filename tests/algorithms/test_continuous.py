@@ -62,7 +62,7 @@ def test_the_other_algorithm_is_asked(of):
     y, grad = torch.tensor([4.0]), torch.tensor([0.5])
     ours = algorithm.direction(grad, y, 0, down, mine)
     assert torch.equal(ours, of.direction(grad, y, 0, plain, theirs))
-    assert (algorithm.mirrors, algorithm.surveys) == (of.mirrors, of.surveys)
+    assert (algorithm.has_own("row"), algorithm.surveys) == (of.has_own("row"), of.surveys)
 
 
 def test_settings_out_of_range():

@@ -252,7 +252,7 @@ def test_the_server_of_fedgh_by_hand():
     mean = torch.tensor([[[2.0], [4.0]], [[99.0], [6.0]]])
     held = torch.tensor([[1.0, 1.0], [0.0, 1.0]])
     up = Upload(torch.tensor([[1.0], [3.0]]), Prototypes(mean, held))
-    walk = Walk(*torch.ones(3, 2))
+    walk = Walk(*torch.ones(4, 2))
     cohort = Cohort(torch.arange(2), torch.tensor([0.75, 0.25]), walk, 2, 0)
     after = FedGH(head_lr=1.0, head_steps=1).aggregate(server, up, cohort)
     assert after.body.tolist() == pytest.approx([1 + 0.75 + 0.75])

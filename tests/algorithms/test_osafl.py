@@ -132,7 +132,7 @@ def test_m_afa_cd(kind):
 
 def cohort_of(ids, population):
     one = torch.ones(len(ids), dtype=torch.float64)
-    return Cohort(torch.tensor(ids), one / len(ids), Walk(one, one, one), population, 0)
+    return Cohort(torch.tensor(ids), one / len(ids), Walk(one, one, one, one), population, 0)
 
 
 @pytest.mark.parametrize(("population", "x"), [(2, 2.375), (4, 2.15)])

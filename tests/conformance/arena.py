@@ -115,6 +115,7 @@ def drive(engine, algorithm, rule, cohorts=COHORTS, lr=LR, adds=False) -> Outcom
             steps = engine.data.steps(t, ids)
             result = engine.run(algorithm, rule, lr, down, buffers, ids, steps, t, adds=adds)
             ids = result.ids
+            engine.keep(result, ids)
             sizes = engine.data.holdings.sizes(t, ids)
             share = torch.from_numpy(sizes / sizes.sum()).to(x)
             cohort = Cohort(torch.from_numpy(ids), share, result.walk, population, t)

@@ -268,18 +268,22 @@ def test_errors_in_an_actor_are_those_of_any_engine(cluster):
 # Memories
 
 
+def stored(ids, memories):
+    return ray.put(Kept(ids, np.array([memories[client] for client in ids.tolist()])))
+
+
 def test_copies_do_not_pile_up(cluster):
     """Of twelve clients with one actor two take part in each round: at most STALE + 1 copies of each."""
     copies = Copies(np.zeros(12, dtype=np.int64), itertools.count(), WeakSet())
     memories = {}
     for t in range(60):
         ids = np.array([t % 12, (t + 5) % 12])
-        whole = copies.is_crowded(0)
+        whole, before = copies.is_crowded(0), np.array(sorted(memories), dtype=np.int64)
+        old = dict(memories)
         memories |= {int(client): 100.0 * t + client for client in ids}
-        kept = np.array(sorted(memories)) if whole else ids
-        values = np.array([memories[client] for client in kept.tolist()])
-        copies.note(0, ids, ray.put(Kept(kept, values)), whole)
-        assert sum(len(copy.ids) for copy in ray.get(copies.of(0))) <= (STALE + 1) * 12
+        everyone = stored(before, old) if whole else None
+        copies.note(0, ids, stored(ids, memories), everyone)
+        assert sum(len(note.ids) for note in copies.of(0)) <= (STALE + 1) * 12
     assert len(copies) == 12
     taken = copies.take(np.arange(12), torch.zeros(()))
     assert taken.tolist() == [memories[client] for client in range(12)]
@@ -299,6 +303,7 @@ def test_memories_may_be_taken_out_and_put_back(cluster):
         with closing(engine):
             steps = engine.data.steps(t, ids)
             result = engine.run(algorithm, RULES["sgd"], LR, server, buffers, ids, steps, t)
+            engine.keep(result, ids)
         sizes = engine.data.holdings.sizes(t, ids)
         share = torch.from_numpy(sizes / sizes.sum()).to(x)
         buffers = Train(epochs=1).next_buffers(buffers, result.buffers, share)

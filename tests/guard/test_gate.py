@@ -15,21 +15,20 @@ from fedtide.algorithms.fedavg import FedAvg
 from fedtide.algorithms.fedavg import Upload as Average
 from fedtide.algorithms.mifa import Mifa
 from fedtide.algorithms.scaffold import Memory, Scaffold
-from fedtide.core.errors import ConfigError, EngineError
+from fedtide.core.errors import ConfigError
 from fedtide.core.types import Nothing, Plan
 from fedtide.data.partition import Dirichlet
-from fedtide.engines.base import Engine
 from fedtide.engines.choose import EngineChoice
 from fedtide.engines.client import Row
 from fedtide.guard.attacks import LabelFlip, SignFlip
 from fedtide.guard.defences import Median, MultiKrum, TrimmedMean
 from fedtide.guard.faults import Faults
-from fedtide.guard.gate import Gate
 from fedtide.guard.privacy import Privacy
 from fedtide.guard.uploads import flat, refusals, shaped
 from fedtide.population.participation import Uniform
 from fedtide.population.sessions import Fixed
 from fedtide.population.snapshot import Fast
+from fedtide.record.checkpoint import Checkpoints
 from fedtide.record.metrics import metrics
 from fedtide.starts import Similarity
 
@@ -110,26 +109,26 @@ def test_no_faults_change_nothing():
     assert same(run(SMALL), run(replace(SMALL, faults=Faults(), attack=SignFlip(share=0.0))))
 
 
+class Observed(Checkpoints):
+    """The state of the run and the clients' memories after every round."""
+
+    def after(self, rounds, state, memory, journal):
+        self.state, self.memory = state[0], memory
+
+
 @pytest.mark.parametrize("memories", ["discard", "keep"])
-def test_what_a_client_remembers_when_its_upload_is_lost(monkeypatch, memories):
-    """SCAFFOLD's server variate is the mean of the clients' only if those take back what did not arrive."""
-    seen = {}
-    receipts, aggregated = Gate.receipts, Gate.aggregated
-
-    def watched_receipts(self, engine, t, ids):
-        seen["memory"] = engine.memory
-        return receipts(self, engine, t, ids)
-
-    def watched_aggregated(self, *parts):
-        seen["server"] = aggregated(self, *parts)
-        return seen["server"]
-
-    monkeypatch.setattr(Gate, "receipts", watched_receipts)
-    monkeypatch.setattr(Gate, "aggregated", watched_aggregated)
-    faults = Faults(lost_upload=0.3, memories=memories)
-    run(replace(SMALL, algorithm=Scaffold(), faults=faults))
-    server, fresh = seen["server"], Row(Memory(torch.zeros(650)), Nothing(), {})
-    c = seen["memory"].take(np.arange(20), fresh).mine.c
+@pytest.mark.parametrize(
+    "harm", [{"lost_upload": 0.3}, {"corrupt": 0.3}, {"max_norm": 0.6}], ids=str
+)
+@pytest.mark.parametrize("kind", ["loop", "compiled"])
+def test_what_a_client_remembers_when_its_upload_is_not_counted(kind, harm, memories):
+    """SCAFFOLD's server variate is the mean of the clients' only if those take back what was not counted."""
+    seen = Observed()
+    e = replace(SMALL, algorithm=Scaffold(), engine=EngineChoice(kind=kind))
+    history = run(replace(e, faults=Faults(**harm, memories=memories)), checkpoints=seen)
+    assert any("refused" in line or "lost_uploads" in line for line in history.rounds)
+    server, fresh = seen.state.server, Row(Memory(torch.zeros(650)), Nothing(), {})
+    c = seen.memory.take(np.arange(20), fresh).mine.c
     apart = float((c.mean(0) - server.c).norm() / server.c.norm())
     assert (apart < 1e-4) == (memories == "discard")
 
@@ -217,19 +216,6 @@ def test_what_privacy_cannot_hide_is_refused():
         replace(PRIVATE, defence=Median())
     with pytest.raises(ConfigError, match=r"privacy\.clip"):
         Privacy(noise=1.0)
-
-
-def test_discarding_memories_needs_clients_in_this_process():
-    class Elsewhere(Engine):
-        def __init__(self):
-            pass
-
-        def perform(self, given):
-            raise NotImplementedError
-
-    e = replace(SMALL, faults=Faults(lost_upload=0.9))
-    with pytest.raises(EngineError, match=r"faults\.memories"):
-        e.gate.receipts(Elsewhere(), 0, np.arange(20)).__enter__()
 
 
 def test_all_of_it_in_a_study_file(tmp_path):

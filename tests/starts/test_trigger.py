@@ -5,7 +5,7 @@ import pytest
 
 from fedtide.core.errors import ConfigError
 from fedtide.core.types import Session
-from fedtide.starts.trigger import TRIGGERS, Always, Change, Drop, Era, Signature, Turnover
+from fedtide.starts.trigger import TRIGGERS, Always, Drop, Era, Signature, Situation, Turnover
 
 
 def era(*clients, first=0, accuracy=0.0, peak=0.0):
@@ -13,7 +13,7 @@ def era(*clients, first=0, accuracy=0.0, peak=0.0):
 
 
 def change(then, *now, t=10, first=10, distance=None):
-    return Change(t, then, Session(2, np.array(now, dtype=int), first, 5), distance)
+    return Situation(t, then, Session(2, np.array(now, dtype=int), first, 5), distance)
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,11 @@
 """AFA-CD and AFA-CS: Yang et al., "Anarchic Federated Learning", ICML 2022, for cross-device and cross-silo.
 
 Clients decide how many steps they make; what counts is their mean gradient. Our rounds are synchronous, so
-nothing is stale but the gradients that AFA-CS remembers. The mean gradient is (x - y) / (K lr), which is
-exact for plain SGD. The server's learning rate multiplies it alone: FedAvg's pace is server_lr = K lr. In
-AFA-CS each client keeps its own last gradient and sends by how much it changed; the server keeps the mean.
-No public code of the authors is known.
+nothing is stale but the gradients that AFA-CS remembers. The mean gradient is (x - y) / (a lr), where a is
+the number of steps K for plain SGD, and FedNova's ||a||_1 for momentum. The server's learning rate multiplies
+it alone: FedAvg's pace is server_lr = K lr. In AFA-CS each client keeps its own last gradient and sends by
+how much it changed; the server keeps the mean over the clients that exist. No public code of the authors is
+known.
 """
 
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import torch
 
-from fedtide.algorithms.base import Algorithm, Context
+from fedtide.algorithms.base import Algorithm, Change, Context
 from fedtide.algorithms.fedavg import Down
 from fedtide.core.errors import require
 from fedtide.core.types import Cohort, Nothing, Vector, Walk
@@ -54,7 +55,7 @@ class AfaCD(Anarchic[Nothing]):
     """The server follows the mean of the cohort's gradients."""
 
     def report(self, y: Vector, walk: Walk, down: Down, mine: Nothing) -> tuple[Mean, Nothing]:
-        return Mean((down.x - y) / (walk.steps * walk.lr)), mine
+        return Mean((down.x - y) / (walk.weight * walk.lr)), mine
 
     def aggregate(self, server: Server, up: Mean, cohort: Cohort) -> Server:
         g = up.g.mean(0)
@@ -65,14 +66,21 @@ class AfaCD(Anarchic[Nothing]):
 class AfaCS(Anarchic[Mean]):
     """The server follows the mean of all clients' last gradients; who was never seen counts as zero."""
 
-    mirrors = True
-
     def memory(self, down: Down) -> Mean:
         return Mean(torch.zeros_like(down.x))
 
     def report(self, y: Vector, walk: Walk, down: Down, mine: Mean) -> tuple[Mean, Mean]:
-        g = (down.x - y) / (walk.steps * walk.lr)
+        g = (down.x - y) / (walk.weight * walk.lr)
         return Mean(g - mine.g), Mean(g)
+
+    def row(self, mine: Mean) -> Vector:
+        return mine.g
+
+    def sent(self, up: Mean) -> Vector:
+        return up.g
+
+    def changed(self, server: Server, change: Change) -> Server:
+        return Server(server.x, change.mean(server.g, change.left, change.came))
 
     def aggregate(self, server: Server, up: Mean, cohort: Cohort) -> Server:
         g = server.g + up.g.sum(0) / cohort.population

@@ -1,7 +1,7 @@
 """The contract of an algorithm: its hyper-parameters and a few pure functions."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar, cast
 
@@ -31,6 +31,25 @@ class Context(NamedTuple):
     population: int  # clients that exist
 
 
+class Change(NamedTuple):
+    """A changed population, as the server sees it while the model stays.
+
+    `left` and `came` are sums over clients of `Algorithm.row`, in float64; a client that never took part
+    adds nothing to them.
+    """
+
+    present: Tensor  # [N]: the ids of the clients that exist now
+    before: int  # how many existed before
+    left: Any  # the rows of those who left
+    came: Any  # the rows of those who came: not zero if they have taken part in earlier rounds
+    start: bool  # did a start choose to go on from this model, or did clients only come and go?
+
+    def mean(self, old: Tensor, left: Tensor, came: Tensor) -> Tensor:
+        """The mean over those who exist now, given `old`, the mean over those who existed before."""
+        total = self.before * old.to(left) - left + came
+        return (total / len(self.present)).to(old)
+
+
 class Survey(NamedTuple):
     """All examples that a client holds, for an algorithm that looks at them; models in evaluation mode."""
 
@@ -56,9 +75,11 @@ class Algorithm(ABC, Generic[Server, Down, Memory, Upload]):
 
     An algorithm whose server needs only a weighted sum of the uploads defines `weigh` and `move` instead of
     `aggregate`; engines may then add uploads up where they are made.
+
+    An algorithm whose server keeps a mean over all clients of something they remember defines `row`, `sent`
+    and `changed`, so that clients who leave or come are taken out of that mean or into it.
     """
 
-    mirrors: ClassVar[bool] = False  # does the server keep a mean of what clients remember?
     surveys: ClassVar[Literal["never", "epochs", "end"]] = "never"
     # Are `direction` and `report` right for many clients at once, [U, dim] each (`walk`: [U, 1])? Said by
     # the class that defines them.
@@ -96,6 +117,25 @@ class Algorithm(ABC, Generic[Server, Down, Memory, Upload]):
     def memory(self, down: Down) -> Memory:
         """What a client remembers when it takes part for the first time."""
         return cast(Memory, Nothing())
+
+    def row(self, mine: Memory) -> Any:
+        """What the server's mean counts of a client that remembers `mine`; zero before it takes part.
+
+        Like `sent`, it must also be right for a stack of clients.
+        """
+        return Nothing()
+
+    def sent(self, up: Upload) -> Any:
+        """By how much an upload changes its client's `row`."""
+        return Nothing()
+
+    def changed(self, server: Server, change: Change) -> Server:
+        """The server's state when clients have left or come and the model stays."""
+        return server
+
+    def facts(self, server: Server, cohort: Cohort) -> Mapping[str, Any]:
+        """What the journal should say about the server's state after a round."""
+        return {}
 
     def penalty(
         self, y: Vector, out: Outputs, look: Look, down: Down, mine: Memory

@@ -1,17 +1,18 @@
 """Continuous: federated continual learning by distillation, a baseline of Chang et al. (DIMC).
 
-The teacher is the session's first model (with start "previous" the last session's), viewed with the global
+The teacher is the model at the last start (with start "previous" the last session's), viewed with the global
 buffers and sent in every round. "kl": KL(teacher || student), no temperature, the code of Chang et al.
 "relation": binary cross entropy with the teacher's sigmoids, GLFC (Dong et al., CVPR 2022) for old labels.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits as bce
 
-from fedtide.algorithms.base import Algorithm, Context, Look, Survey
+from fedtide.algorithms.base import Algorithm, Change, Context, Look, Survey
 from fedtide.algorithms.fedavg import FedAvg
 from fedtide.core.errors import require
 from fedtide.core.types import Cohort, Outputs, Vector, Walk
@@ -37,10 +38,6 @@ class Continuous(Algorithm[Server, Server, Any, Any]):
         require(self.weight >= 0, "algorithm.weight", "zero or positive", self.weight)
 
     @property
-    def mirrors(self) -> bool:  # type: ignore[override]
-        return self.of.mirrors
-
-    @property
     def surveys(self) -> Literal["never", "epochs", "end"]:  # type: ignore[override]
         return self.of.surveys
 
@@ -63,6 +60,19 @@ class Continuous(Algorithm[Server, Server, Any, Any]):
 
     def memory(self, down: Server) -> Any:
         return self.of.memory(down.of)
+
+    def row(self, mine: Any) -> Any:
+        return self.of.row(mine)
+
+    def sent(self, up: Any) -> Any:
+        return self.of.sent(up)
+
+    def changed(self, server: Server, change: Change) -> Server:
+        of = self.of.changed(server.of, change)
+        return Server(of.x, of, of.x if change.start else server.teacher)
+
+    def facts(self, server: Server, cohort: Cohort) -> Mapping[str, Any]:
+        return self.of.facts(server.of, cohort)
 
     def penalty(self, y: Vector, out: Outputs, look: Look, down: Server, mine: Any) -> Tensor:
         old, new = look(down.teacher).logits, out.logits

@@ -4,7 +4,7 @@ Averaging", ICLR 2024, Algorithms 1 and 2, with the weights of the authors' code
 A client's weight omega is the mean of its past intervals between two participations, without the one that
 ends now, and 1 while there is none. Intervals are cut at K = `cutoff`: an absence of K rounds counts as
 one interval and a new one begins. Rounds are those in which the server aggregates; a round without any
-cohort does not count.
+cohort does not count, nor do rounds in which the client did not exist.
 """
 
 from dataclasses import dataclass
@@ -62,7 +62,8 @@ class FedAU(Algorithm[Server, Server, Memory, Upload]):
         return Memory(none - 1, none, none)
 
     def report(self, y: Vector, walk: Walk, down: Server, mine: Memory) -> tuple[Upload, Memory]:
-        gap = (down.t - mine.last).clamp(min=1)  # at least 1 where memories outlive a session
+        existed = walk.age + 1  # rounds since it came, this one included
+        gap = torch.minimum(down.t - mine.last, existed).clamp(min=1)  # 1 where `t` began anew
         cut = ((gap - 1) / self.cutoff).floor()  # whole intervals of length K that ended before
         made, total = mine.made + cut, mine.total + cut * self.cutoff
         omega = torch.where(made > 0, total / made.clamp(min=1), torch.ones_like(total))

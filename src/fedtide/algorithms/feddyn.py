@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedtide.algorithms.base import Algorithm, Context
+from fedtide.algorithms.base import Algorithm, Change, Context
 from fedtide.core.errors import require
 from fedtide.core.mix import even
 from fedtide.core.types import Cohort, Vector, Walk
@@ -44,7 +44,6 @@ class Upload(NamedTuple):
 class FedDyn(Algorithm[Server, Down, Memory, Upload]):
     """A dynamic linear term makes the clients' optima meet at the global one."""
 
-    mirrors = True
     stacks = True
 
     alpha: float = 0.01
@@ -66,6 +65,15 @@ class FedDyn(Algorithm[Server, Down, Memory, Upload]):
 
     def report(self, y: Vector, walk: Walk, down: Down, mine: Memory) -> tuple[Upload, Memory]:
         return Upload(y - down.x), Memory(mine.g - self.alpha * (y - down.x))
+
+    def row(self, mine: Memory) -> Vector:
+        return mine.g
+
+    def sent(self, up: Upload) -> Vector:
+        return -self.alpha * up.delta
+
+    def changed(self, server: Server, change: Change) -> Server:
+        return Server(server.x, change.mean(server.h, change.left, change.came))
 
     def weigh(self, share: Tensor, walk: Walk) -> Tensor:
         return even(share)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import torch
 
-from fedtide.algorithms.base import Algorithm, Context
+from fedtide.algorithms.base import Algorithm, Change, Context
 from fedtide.algorithms.fedavg import Down
 from fedtide.core.errors import require
 from fedtide.core.types import Cohort, Vector, Walk
@@ -40,8 +40,6 @@ class Upload(NamedTuple):
 class FedVarp(Algorithm[Server, Down, Memory, Upload]):
     """The last updates of all clients reduce the variance of a partial cohort."""
 
-    mirrors = True
-
     server_lr: float = 1.0  # eta_g
 
     def __post_init__(self) -> None:
@@ -59,6 +57,15 @@ class FedVarp(Algorithm[Server, Down, Memory, Upload]):
     def report(self, y: Vector, walk: Walk, down: Down, mine: Memory) -> tuple[Upload, Memory]:
         delta = y - down.x
         return Upload(delta - mine.y), Memory(delta)
+
+    def row(self, mine: Memory) -> Vector:
+        return mine.y
+
+    def sent(self, up: Upload) -> Vector:
+        return up.dy
+
+    def changed(self, server: Server, change: Change) -> Server:
+        return Server(server.x, change.mean(server.y, change.left, change.came))
 
     def aggregate(self, server: Server, up: Upload, cohort: Cohort) -> Server:
         v = up.dy.mean(0) + server.y  # the mean before this round

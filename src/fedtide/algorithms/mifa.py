@@ -5,6 +5,7 @@ The table G lies with the clients: each keeps its own row and sends by how much 
 keeps the mean. These are the numbers of the paper's table at the server, without one row per client there.
 The paper has every client take part in the first round; `wait` is the authors' code, which lets the model
 rest until everybody has been seen. Without it, rows of clients never seen are zero. Clients count equally.
+A client that leaves takes its row with it and brings it back if it returns.
 """
 
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedtide.algorithms.base import Algorithm, Context
+from fedtide.algorithms.base import Algorithm, Change, Context
 from fedtide.algorithms.fedavg import Down
 from fedtide.core.types import Cohort, Vector, Walk
 
@@ -34,7 +35,7 @@ class Memory(NamedTuple):
 
 
 class Upload(NamedTuple):
-    """What a client sends."""
+    """What a client sends: by how much its memory changes."""
 
     dg: Vector  # by how much G^i changes
     new: Tensor  # 1 if it takes part for the first time
@@ -43,8 +44,6 @@ class Upload(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class Mifa(Algorithm[Server, Down, Memory, Upload]):
     """The last update of every client counts in every round, whether it takes part or not."""
-
-    mirrors = True
 
     wait: bool = False
 
@@ -60,6 +59,17 @@ class Mifa(Algorithm[Server, Down, Memory, Upload]):
     def report(self, y: Vector, walk: Walk, down: Down, mine: Memory) -> tuple[Upload, Memory]:
         g = (down.x - y) / walk.lr  # line 8
         return Upload(g - mine.g, 1 - mine.seen), Memory(g, torch.ones_like(mine.seen))
+
+    def row(self, mine: Memory) -> Memory:
+        return mine
+
+    def sent(self, up: Upload) -> Memory:
+        return Memory(up.dg, up.new)
+
+    def changed(self, server: Server, change: Change) -> Server:
+        g = change.mean(server.g, change.left.g, change.came.g)
+        seen = server.seen + (change.came.seen - change.left.seen).to(server.seen)
+        return Server(server.x, g, seen)
 
     def aggregate(self, server: Server, up: Upload, cohort: Cohort) -> Server:
         g = server.g + up.dg.sum(0) / cohort.population

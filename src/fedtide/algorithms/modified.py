@@ -6,8 +6,12 @@ contribution of every client and uses all of them in every round. Where our read
 
 - Who was never seen contributes nothing to M-AFA-CD, as in OSAFL; the printed w / eta shrinks the model or
   turns it round.
-- M-FedNova's weights p_u kappa_u are zero for whoever makes no step in a round, so no last contribution ever
-  counts. p_u is relative to all clients' examples; the absent count like the cohort's mean.
+- M-FedNova's kappa_u and D_u are the last ones that the client has sent, like its gradient (line 18: "use
+  clients' latest contributions"). With `remembers = false` they are those of the round, so that a client
+  that makes no step has the weight zero and no earlier contribution ever counts. p_u is relative to all
+  clients' examples; a client never seen counts like the mean of those seen.
+- A round without any upload leaves the model as it is; as printed, the last contributions would count again.
+- With momentum, FedNova's ||a||_1 takes the place of kappa_u, as it counts how often gradients enter w - y.
 - M-FedDisco's discrepancy is the KL divergence from even labels, divided by its sum over the clients as in
   the code of FedDisco: undivided, a = 0.2 leaves no positive weight. A client never seen counts like the mean
   of those seen, with the current model.
@@ -19,12 +23,13 @@ from typing import Generic, NamedTuple, TypeVar, cast
 import torch
 from torch import Tensor
 
-from fedtide.algorithms.base import Algorithm, Context, Survey
+from fedtide.algorithms.base import Algorithm, Change, Context, Survey
 from fedtide.algorithms.fedavg import Down
 from fedtide.algorithms.table import Table, empty
 from fedtide.core.errors import require
 from fedtide.core.types import Cohort, Nothing, Vector, Walk
 
+Mine = TypeVar("Mine")
 Sent = TypeVar("Sent")
 
 
@@ -32,7 +37,7 @@ class Server(NamedTuple):
     """State of the server."""
 
     x: Vector  # w
-    last: Table  # the last contribution of everybody seen
+    last: Table  # the last contribution of every client seen
 
 
 class Trained(NamedTuple):
@@ -45,6 +50,20 @@ class Moved(NamedTuple):
     """A client sends how far it moved, as a mean gradient."""
 
     d: Vector  # (w - y) / (kappa eta)
+
+
+class Counted(NamedTuple):
+    """What a client of M-FedNova sends: its mean gradient, and how much it stands for."""
+
+    d: Vector  # (w - y) / (kappa eta)
+    kappa: Tensor
+    size: Tensor  # D_u
+
+
+class Size(NamedTuple):
+    """How many examples a client of M-FedNova holds."""
+
+    size: Tensor
 
 
 class Labels(NamedTuple):
@@ -62,15 +81,18 @@ class Described(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Modified(Algorithm[Server, Down, Nothing, Sent], Generic[Sent]):
+class Modified(Algorithm[Server, Down, Mine, Sent], Generic[Mine, Sent]):
     """What they share."""
 
     def broadcast(self, server: Server) -> Down:
         return Down(server.x)
 
+    def changed(self, server: Server, change: Change) -> Server:
+        return Server(server.x, server.last.among(change.present))
+
 
 @dataclass(frozen=True, kw_only=True)
-class ModifiedFedAvg(Modified[Trained]):
+class ModifiedFedAvg(Modified[Nothing, Trained]):
     """The mean of all clients' last models; who was never seen stands where the server stands."""
 
     def init(self, x: Vector, context: Context) -> Server:
@@ -81,9 +103,9 @@ class ModifiedFedAvg(Modified[Trained]):
 
     def aggregate(self, server: Server, up: Trained, cohort: Cohort) -> Server:
         last = server.last.with_rows(cohort.ids, up)
-        everybody = last.among(cohort.population)
-        unseen = everybody - len(last.ids)
-        return Server((last.rows.w.sum(0) + unseen * server.x) / everybody, last)  # line 18
+        w = last.rows.w
+        unseen = cohort.population - len(w)
+        return Server((w.sum(0) + unseen * server.x) / cohort.population, last)  # line 18
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,29 +124,42 @@ class ModifiedFedProx(ModifiedFedAvg):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModifiedFedNova(Modified[Moved]):
-    """Normalised gradients, weighted by the steps made in this round."""
+class ModifiedFedNova(Modified[Nothing | Size, Counted]):
+    """The last normalised gradients of all clients, weighted by their steps and examples."""
 
     slowdown: float = 1.0  # tau tilde
+    remembers: bool = True  # do last contributions count? see the first lines of this file
+
+    surveys = "end"
 
     def __post_init__(self) -> None:
         require(self.slowdown > 0, "algorithm.slowdown", "positive", self.slowdown)
 
     def init(self, x: Vector, context: Context) -> Server:
-        return Server(x, empty(Moved(x)))
+        one = x.new_zeros(())
+        return Server(x, empty(Counted(x, one, one)))
 
-    def report(self, y: Vector, walk: Walk, down: Down, mine: Nothing) -> tuple[Moved, Nothing]:
-        return Moved((down.x - y) / (walk.steps * walk.lr)), mine
+    def survey(
+        self, y: Vector, epoch: Tensor, survey: Survey, down: Down, mine: Nothing | Size
+    ) -> Size:
+        return Size(survey.mask.to(y).sum())
 
-    def aggregate(self, server: Server, up: Moved, cohort: Cohort) -> Server:
-        p = cohort.share * len(cohort.ids) / cohort.population
-        weight = p * cohort.walk.steps  # line 18: the sum of these cancels
+    def report(
+        self, y: Vector, walk: Walk, down: Down, mine: Nothing | Size
+    ) -> tuple[Counted, Nothing]:
+        d = (down.x - y) / (walk.weight * walk.lr)
+        return Counted(d, walk.weight, cast(Size, mine).size), Nothing()
+
+    def aggregate(self, server: Server, up: Counted, cohort: Cohort) -> Server:
+        last = server.last.with_rows(cohort.ids, up)
+        d, kappa, size = last.rows if self.remembers else up
+        p = size / (size.mean() * cohort.population)
         step = self.slowdown * cohort.walk.lr[0]
-        return Server(server.x - step * (weight @ up.d), server.last)
+        return Server(server.x - step * ((p * kappa) @ d), last)  # line 18: the inner sum cancels
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModifiedAfaCD(Modified[Moved]):
+class ModifiedAfaCD(Modified[Nothing, Moved]):
     """The mean of all clients' last normalised gradients; with its memory it is AFA-CS."""
 
     server_lr: float = 0.2  # eta; the clients' rate does not multiply it
@@ -136,16 +171,16 @@ class ModifiedAfaCD(Modified[Moved]):
         return Server(x, empty(Moved(x)))
 
     def report(self, y: Vector, walk: Walk, down: Down, mine: Nothing) -> tuple[Moved, Nothing]:
-        return Moved((down.x - y) / (walk.steps * walk.lr)), mine
+        return Moved((down.x - y) / (walk.weight * walk.lr)), mine
 
     def aggregate(self, server: Server, up: Moved, cohort: Cohort) -> Server:
         last = server.last.with_rows(cohort.ids, up)
-        mean = last.rows.d.sum(0) / last.among(cohort.population)
+        mean = last.rows.d.sum(0) / cohort.population
         return Server(server.x - self.server_lr * mean, last)  # line 18
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModifiedFedDisco(Algorithm[Server, Down, Nothing | Labels, Described]):
+class ModifiedFedDisco(Modified[Nothing | Labels, Described]):
     """The last models of all clients, of which those with uneven labels count less."""
 
     a: float = 0.2
@@ -160,9 +195,6 @@ class ModifiedFedDisco(Algorithm[Server, Down, Nothing | Labels, Described]):
     def init(self, x: Vector, context: Context) -> Server:
         one = x.new_zeros(())
         return Server(x, empty(Described(x, Labels(one, one))))
-
-    def broadcast(self, server: Server) -> Down:
-        return Down(server.x)
 
     def survey(
         self, y: Vector, epoch: Tensor, survey: Survey, down: Down, mine: Nothing | Labels
@@ -180,7 +212,7 @@ class ModifiedFedDisco(Algorithm[Server, Down, Nothing | Labels, Described]):
     def aggregate(self, server: Server, up: Described, cohort: Cohort) -> Server:
         last = server.last.with_rows(cohort.ids, up)
         w, (size, kl) = last.rows
-        everybody = last.among(cohort.population)
+        everybody = cohort.population
         unseen = everybody - len(w)
         p = size / (size.mean() * everybody)
         d = kl / (kl.mean() * everybody).clamp(min=1e-12)

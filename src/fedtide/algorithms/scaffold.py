@@ -1,8 +1,9 @@
 """SCAFFOLD: Karimireddy et al., "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning",
 ICML 2020, Algorithm 1 with option II.
 
-The paper's clients run plain SGD. With momentum or Adam the control variates are still those of line 12,
-(x - y) / (K lr), which is our reading, not the paper's.
+The paper's clients run plain SGD. With momentum, line 12 divides x - y by ||a||_1 lr in place of K lr, where
+||a||_1 of FedNova counts how often gradients enter x - y (K for plain SGD; also for Adam, which has no such
+number). This is our reading, not the paper's.
 """
 
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedtide.algorithms.base import Algorithm, Context
+from fedtide.algorithms.base import Algorithm, Change, Context
 from fedtide.core.errors import require
 from fedtide.core.mix import even
 from fedtide.core.types import Cohort, Vector, Walk
@@ -41,7 +42,6 @@ class Upload(NamedTuple):
 class Scaffold(Algorithm[Server, Server, Memory, Upload]):
     """Control variates correct the drift of every local step."""
 
-    mirrors = True
     stacks = True
 
     server_lr: float = 1.0  # eta_g
@@ -62,8 +62,17 @@ class Scaffold(Algorithm[Server, Server, Memory, Upload]):
         return grad - mine.c + down.c  # line 10
 
     def report(self, y: Vector, walk: Walk, down: Server, mine: Memory) -> tuple[Upload, Memory]:
-        c = mine.c - down.c + (down.x - y) / (walk.steps * walk.lr)  # line 12, option II
+        c = mine.c - down.c + (down.x - y) / (walk.weight * walk.lr)  # line 12, option II
         return Upload(y - down.x, c - mine.c), Memory(c)  # lines 13-14
+
+    def row(self, mine: Memory) -> Vector:
+        return mine.c
+
+    def sent(self, up: Upload) -> Vector:
+        return up.dc
+
+    def changed(self, server: Server, change: Change) -> Server:
+        return Server(server.x, change.mean(server.c, change.left, change.came))
 
     def weigh(self, share: Tensor, walk: Walk) -> Tensor:
         return even(share)

@@ -40,7 +40,8 @@ class Walk(NamedTuple):
 
     steps: Tensor  # local steps made
     lr: Tensor  # learning rate of every step
-    weight: Tensor  # how often the first gradient counts in y - x: FedNova's ||a||_1, steps for plain SGD
+    weight: Tensor  # how often gradients count in y - x: FedNova's ||a||_1, steps for plain SGD
+    age: Tensor  # rounds since the client came: 0 in the first round in which it exists
 
 
 class Training(NamedTuple):
@@ -65,11 +66,6 @@ class Cohort(NamedTuple):
     walk: Walk  # [U] each
     population: int  # clients that exist now
     t: int  # the round
-
-    @property
-    def even(self) -> Tensor:
-        """The weights of an unweighted mean."""
-        return torch.full_like(self.share, 1 / len(self.share))
 
 
 class Session(NamedTuple):

@@ -86,7 +86,9 @@ class Client:
                 steps,
                 t,
                 purpose,
+                ages=np.array([_int(about, "age")]),
             )
+            house.engine.keep(result, ids)
         notes.write(_int(about, "errand"), pocket.row, keep=ticket)
         reply = Reply(result.up, result.buffers, result.training, result.walk.steps)
         forgot = ticket != NEVER and not notes.found

@@ -12,11 +12,11 @@ import torch
 from numpy.typing import NDArray
 
 from fedtide.core.task import Task
-from fedtide.core.trees import tree_map
+from fedtide.core.trees import rows, tree_map
 from fedtide.core.types import Buffers, Ids, Training
 from fedtide.data.batches import ClientData
 from fedtide.engines.allocator import keep_freed_memory
-from fedtide.engines.base import BufferPolicy, Given, InProcess, Traits
+from fedtide.engines.base import NOBODY, BufferPolicy, Given, InProcess, Traits
 from fedtide.engines.client import AnyAlgorithm
 from fedtide.engines.memory import Memory
 from fedtide.engines.rules import Rule
@@ -39,13 +39,17 @@ class Order(NamedTuple):
     lr: float
     ids: Ids
     steps: NDArray[np.int64]
+    ages: NDArray[np.int64]
     t: int
     purpose: str
     weights: Array | None  # [U]: uploads come back as a sum, with these
-    whole: bool  # return all memories instead of those that changed
+    whole: bool  # return all memories, too, as they are before this round
     table: int = 0  # which memories
     alive: frozenset[int] = frozenset()  # all other tables may be forgotten
     anew: bool = True  # the actor does not know the table, or no longer: it comes with the order
+    counted: Ids = (
+        NOBODY  # clients of the table's last round here whose uploads the server has counted
+    )
 
 
 class Part(NamedTuple):
@@ -61,6 +65,13 @@ class Kept(NamedTuple):
 
     ids: Ids
     rows: Any  # stacked
+
+    def some(self, ids: Ids) -> Kept:
+        """The part that belongs to these clients."""
+        places = np.flatnonzero(np.isin(self.ids, ids))
+        if len(places) == len(self.ids):
+            return self
+        return Kept(self.ids[places], rows(self.rows, places))
 
 
 class Settings(NamedTuple):
@@ -89,30 +100,52 @@ class Actor:
         kind, task, traits, buffers, workers, chunk, self.device = settings
         if self.engine is not None:
             self.engine.close()
-        inputs, targets, *rows = (unpacked(array, self.device) for array in examples)
-        arrays = {"inputs": inputs, "targets": targets, "rows": rows[0] if rows else None}
+        inputs, targets, *places = (unpacked(array, self.device) for array in examples)
+        arrays = {"inputs": inputs, "targets": targets, "rows": places[0] if places else None}
         data = replace(data, examples=replace(data.examples, **arrays))
         self.engine = kind(task, data, traits, buffers, workers, chunk)
         self.tables: dict[int, Memory] = {}
+        self.waiting: dict[int, Kept] = {}  # what a table's last round taught, until it is counted
 
-    def run(self, order: Order, broadcast: Broadcast, *copies: Kept) -> tuple[Part, Kept]:
-        """One round of these clients: what they send, and what they remember."""
-        self.tables = {n: memory for n, memory in self.tables.items() if n in order.alive}
-        if order.anew:
-            self.tables[order.table] = Memory()
-            for copy in copies:
-                self.tables[order.table].put(copy.ids, unpacked(copy.rows, self.device))
-        assert self.engine is not None
-        memory = self.engine.memory = self.tables[order.table]
-        algorithm, rule, lr, ids, steps, t, purpose, weights = order[:8]
+    def run(
+        self, order: Order, broadcast: Broadcast, known: Sequence[Ids], *copies: Kept
+    ) -> tuple[Part, Kept, Kept | None]:
+        """One round of these clients: what they send, what it taught them, and all memories before it.
+
+        A table that the actor does not know comes as `copies`, each with the clients it is `known` for.
+        """
+        memory = self._table(order, known, copies)
+        algorithm, rule, lr, ids, steps, ages, t, purpose, weights = order[:9]
         down, buffers = unpacked(broadcast, self.device)
         weights = None if weights is None else unpacked(weights, self.device)
+        assert self.engine is not None
+        self.engine.memory = memory
         done = self.engine.perform(
-            Given(algorithm, rule, lr, down, buffers, ids, steps, t, purpose, weights)
+            Given(algorithm, rule, lr, down, buffers, ids, steps, ages, t, purpose, weights)
         )
+        self.waiting[order.table] = Kept(ids, done.rows)
         part = Part(done.up, done.buffers, done.training)
-        ids, rows_ = memory.kept(None if order.whole else order.ids)
-        return packed(part), Kept(ids, packed(rows_))
+        whole = _packed_table(memory) if order.whole else None
+        return packed(part), Kept(ids, packed(done.rows)), whole
+
+    def _table(self, order: Order, known: Sequence[Ids], copies: Sequence[Kept]) -> Memory:
+        """The memories of an order: as they were sent, or with what counted of the last round."""
+        self.tables = {n: memory for n, memory in self.tables.items() if n in order.alive}
+        taught = self.waiting.pop(order.table, None)
+        self.waiting = {n: kept for n, kept in self.waiting.items() if n in order.alive}
+        if order.anew:
+            memory = self.tables[order.table] = Memory()
+            for copy, ids in zip(copies, known, strict=True):
+                part = copy.some(ids)
+                memory.put(part.ids, unpacked(part.rows, self.device))
+        elif taught is not None:
+            self.tables[order.table].put(*taught.some(order.counted))
+        return self.tables[order.table]
+
+
+def _packed_table(memory: Memory) -> Kept:
+    ids, kept = memory.kept()
+    return Kept(ids, packed(kept))
 
 
 def packed(tree: Any) -> Any:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fedtide.core.errors import EngineError
 from fedtide.core.task import Task
-from fedtide.core.trees import repeated, rows
+from fedtide.core.trees import repeated, rows, tree_map
 from fedtide.core.types import (
     Batch,
     Buffers,
@@ -41,6 +41,9 @@ EVALUATION_BLOCK = (
 )
 
 BufferPolicy = Literal["average", "local", "frozen"]
+
+NOBODY: Ids = np.empty(0, dtype=np.int64)
+ROWS_AT_ONCE = 128  # clients whose memories are fetched together to be added up
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -65,6 +68,10 @@ class Result(NamedTuple):
     is_sum: bool = False  # is `up` a weighted sum over the cohort instead?
     gather: float = 0.0  # seconds that went into choosing and fetching examples
     facts: Mapping[str, Any] = {}  # for the journal
+    rows: Any = (
+        Nothing()
+    )  # what clients will remember if the server counts their uploads: see `keep`
+    forgot: Ids = NOBODY  # clients that had lost what they remembered
 
     @property
     def means(self) -> dict[str, float]:
@@ -124,6 +131,7 @@ class Given(NamedTuple):
     buffers: Buffers
     ids: Ids
     steps: NDArray[np.int64]
+    ages: NDArray[np.int64]  # [U]: rounds since each client came
     t: int
     purpose: str  # a part of the address of its random numbers
     weights: Tensor | None  # [U]: add uploads up with these
@@ -163,21 +171,52 @@ class Engine(ABC):
         t: int,
         purpose: str = "batch",
         adds: bool = False,
+        ages: NDArray[np.int64] | None = None,
     ) -> Result:
         """One round of these clients, from `down`: `steps[u]` local steps each, at least one.
 
         If it `adds`, nobody asks for single uploads: where the algorithm weighs them, they are added up.
+        `ages` are the rounds since each client came; without them all exist since round 0. No client's
+        memory changes until `keep` is called.
         """
+        ages = np.full(len(ids), t) if ages is None else ages
         weights = None
         if adds:
-            weights = algorithm.weigh(self.share(t, ids), walked(rule, lr, steps, down.x))
+            weights = algorithm.weigh(self.share(t, ids), walked(rule, lr, steps, ages, down.x))
         return self.perform(
-            Given(algorithm, rule, lr, down, buffers, ids, steps, t, purpose, weights)
+            Given(algorithm, rule, lr, down, buffers, ids, steps, ages, t, purpose, weights)
         )
 
     @abstractmethod
     def perform(self, given: Given) -> Result:
         """`run`, as each engine does it."""
+
+    def keep(self, result: Result, ids: Ids) -> None:
+        """Make what a round has taught clients their memory: of these, whose uploads were counted."""
+        places = np.flatnonzero(np.isin(result.ids, ids))
+        kept = result.rows
+        if len(places) < len(result.ids):
+            kept = rows(kept, torch.from_numpy(places).to(result.walk.steps.device))
+        self.memory.put(result.ids[places], kept)
+
+    def row_sum(self, algorithm: AnyAlgorithm, ids: Ids, down: Any) -> Any:
+        """The sum of what the server's mean counts of these clients: see `Algorithm.row`.
+
+        In float64, in the order of the ids. `down` tells the shape; newcomers and unseen clients add zero.
+        """
+        blank = algorithm.row(algorithm.memory(down))
+        total = tree_map(lambda leaf: torch.zeros(leaf.shape, dtype=torch.float64), blank)
+        ids = np.sort(ids)
+        for first in range(0, len(ids), ROWS_AT_ONCE):
+            found, kept = self.memory.kept(ids[first : first + ROWS_AT_ONCE])
+            if len(found):
+                each = self.counted(algorithm, kept)
+                total = tree_map(lambda sum_, leaf: sum_ + leaf.cpu().double().sum(0), total, each)
+        return total
+
+    def counted(self, algorithm: AnyAlgorithm, kept: Any) -> Any:
+        """`Algorithm.row` of stacked entries of the engine's memory."""
+        return algorithm.row(kept.mine)
 
     def share(self, t: int, ids: Ids) -> Tensor:
         """How much of a cohort's examples each of its clients holds: [U]."""
@@ -218,13 +257,13 @@ class InProcess(Engine):
     """An engine whose clients live in this process."""
 
     def perform(self, given: Given) -> Result:
-        algorithm, rule, lr, down, buffers, ids, steps, t, purpose, weights = given
+        algorithm, rule, lr, down, buffers, ids, steps, ages, t, purpose, weights = given
         lesson = Lesson(self.task, algorithm, rule, lr, down, buffers, self.data.batching.epochs)
         local = self.buffers == "local"
         mine: Row = self.memory.take(ids, self.newcomer(algorithm, rule, down, buffers))
         if not rule.carried:
             mine = mine._replace(rule=repeated(rule.start(down.x), len(ids)))
-        walk = walked(rule, lr, steps, down.x)
+        walk = walked(rule, lr, steps, ages, down.x)
         self._fetches.clear()
         self._threads = 1
         with self.fetching():
@@ -236,11 +275,11 @@ class InProcess(Engine):
         with torch.no_grad(), lone_examples_explained(t):
             errand = Errand(ids, mine, picks, walk, t, purpose, ground, weights)
             done = self.cohort(lesson, errand)
-        self.memory.put(ids, done.row._replace(buffers=done.buffers if local else {}))
+        kept = done.row._replace(buffers=done.buffers if local else {})
         # Threads fetch beside each other; the first entry is from before they began.
         gather = self._fetches[0] + sum(self._fetches[1:]) / self._threads
         adds = weights is not None
-        return Result(ids, done.up, done.buffers, done.training, walk, adds, gather)
+        return Result(ids, done.up, done.buffers, done.training, walk, adds, gather, rows=kept)
 
     @contextmanager
     def fetching(self) -> Iterator[None]:
@@ -262,10 +301,12 @@ class InProcess(Engine):
         return Batch(inputs, targets, torch.from_numpy(mask).to(device, torch.get_default_dtype()))
 
 
-def walked(rule: Rule, lr: float, steps: NDArray[np.int64], x: Vector) -> Walk:
+def walked(
+    rule: Rule, lr: float, steps: NDArray[np.int64], ages: NDArray[np.int64], x: Vector
+) -> Walk:
     """How clients move that make so many steps."""
-    made = torch.as_tensor(steps).to(x)
-    return Walk(made, torch.full_like(made, lr), rule.weight(made))
+    made, age = (torch.as_tensor(each).to(x) for each in (steps, ages))
+    return Walk(made, torch.full_like(made, lr), rule.weight(made), age)
 
 
 @contextmanager

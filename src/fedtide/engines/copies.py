@@ -25,8 +25,8 @@ STALE = (
 class Note(NamedTuple):
     """Where a copy lies."""
 
-    clients: int
-    copy: Any  # a reference to a `Kept` in Ray's object store
+    ids: Ids  # the clients whose memories are those of the copy
+    copy: Any  # a reference to a `Kept` in Ray's object store, perhaps of more clients
 
 
 class Copies(Memory):
@@ -75,23 +75,26 @@ class Copies(Memory):
         """The tables that may still be asked for."""
         return frozenset(copies.number for copies in self._alive)
 
-    def of(self, actor: int) -> list[Any]:
-        """References to the copies of an actor's memories, oldest first."""
-        return [note.copy for note in self._notes[actor]]
+    def of(self, actor: int) -> list[Note]:
+        """Where the copies of an actor's memories lie, oldest first."""
+        return self._notes[actor]
 
     def is_crowded(self, actor: int) -> bool:
         """Are most copies of an actor's memories out of date?"""
-        return sum(note.clients for note in self._notes[actor]) > STALE * self._clients[actor]
+        return sum(len(note.ids) for note in self._notes[actor]) > STALE * self._clients[actor]
 
-    def note(self, actor: int, ids: Ids, copy: Any, whole: bool = False) -> None:
-        """These clients of an actor have new memories; `whole`: the copy has those of all others too."""
+    def note(self, actor: int, ids: Ids, copy: Any, whole: Any = None) -> None:
+        """These clients of an actor have new memories, in `copy`; `whole` has those of all before."""
+        if whole is not None:
+            everybody = np.flatnonzero(self._seen & (self._owners == actor))
+            self._notes[actor] = [Note(everybody, whole)]
+        if not len(ids):
+            return
         self._clients[actor] += int(np.count_nonzero(~self._seen[ids]))
         self._seen[ids] = self._news[ids] = True
-        everybody = self._clients[actor]
-        if whole or len(ids) == everybody:
-            self._notes[actor] = [Note(everybody, copy)]
-        else:
-            self._notes[actor].append(Note(len(ids), copy))
+        if len(ids) == self._clients[actor]:
+            self._notes[actor] = []
+        self._notes[actor].append(Note(ids, copy))
 
     def take(self, ids: Ids, fresh: Any) -> Any:
         return self._fetched(ids).take(ids, fresh)
@@ -113,6 +116,9 @@ class Copies(Memory):
         """The copies of all actors of these clients, in this process."""
         memory = Memory()
         for actor in sorted(self._notes) if ids is None else np.unique(self._owners[ids]).tolist():
-            for copy in ray.get(self.of(actor)):
-                memory.put(copy.ids, unpacked(copy.rows))
+            notes = self.of(actor)
+            for note, copy in zip(notes, ray.get([note.copy for note in notes]), strict=True):
+                wanted = note.ids if ids is None else np.intersect1d(note.ids, ids)
+                found = copy.some(wanted)
+                memory.put(found.ids, unpacked(found.rows))
         return memory

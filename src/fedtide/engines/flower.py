@@ -2,7 +2,9 @@
 
 What a client remembers never leaves it. The server keeps a ticket instead: the number of the errand after
 which the client's memory stands. A client whose reply was not counted is told so by its next letter, and
-goes on from the memory before: as in a simulation, an upload that does not arrive leaves no trace.
+goes on from the memory before: as in a simulation, an upload that does not arrive leaves no trace. Where an
+algorithm's server keeps a mean of what clients remember, it adds up what each client has sent, too, so that a
+client that leaves, or that has lost its memory, can be taken out of that mean.
 """
 
 from __future__ import annotations
@@ -24,16 +26,24 @@ from torch import Tensor
 from fedtide.core.errors import EngineError
 from fedtide.core.task import Task
 from fedtide.core.trees import leaves, stack, tree_map
-from fedtide.core.types import Buffers, Examples, Model, Nothing, Training, Vector, Walk
+from fedtide.core.types import Buffers, Examples, Ids, Model, Nothing, Training, Vector, Walk
 from fedtide.data.batches import ClientData
 from fedtide.engines.base import BufferPolicy, Engine, Given, Result, Traits
 from fedtide.engines.choose import EngineChoice
+from fedtide.engines.client import AnyAlgorithm
 from fedtide.engines.roster import Roster
 from fedtide.engines.wire import packed, unpacked
 
 NEVER = -1  # the ticket of a client that has nothing to remember
 
 _errands = count(time.time_ns() // 1_000_000)  # never the same again, also after a restart
+
+
+class Standing(NamedTuple):
+    """What the server knows of a client's memory."""
+
+    ticket: Tensor  # the errand after which it stands
+    row: Any  # what the server's mean counts of it: the sum of all that was `sent` and counted
 
 
 class Reply(NamedTuple):
@@ -67,10 +77,11 @@ class Flower(Engine):
     choice: Deployed = field(kw_only=True)
 
     def perform(self, given: Given) -> Result:
-        _, rule, lr, down, buffers, ids, steps, t, purpose, _ = given
+        algorithm, rule, lr, down, buffers, ids, steps, ages, t, purpose, _ = given
         roster, errand = self.choice.roster, next(_errands)
         roster.look()
-        tickets = self.memory.take(ids, torch.tensor(NEVER)).tolist()
+        new = Standing(torch.tensor(NEVER), algorithm.row(algorithm.memory(down)))
+        tickets = self.memory.take(ids, new).ticket.tolist()
         tree = {"down": down, "buffers": buffers}
         about: dict[str, Any] = {
             **self._run,
@@ -80,19 +91,30 @@ class Flower(Engine):
             "errand": errand,
         }
         letters = {
-            client: packed(tree, **about, client=client, steps=made, ticket=ticket)
-            for client, made, ticket in zip(ids.tolist(), steps.tolist(), tickets, strict=True)
+            client: packed(tree, **about, client=client, steps=made, age=age, ticket=ticket)
+            for client, made, age, ticket in zip(
+                ids.tolist(), steps.tolist(), ages.tolist(), tickets, strict=True
+            )
         }
         answers = roster.ask(MessageType.TRAIN, letters, roster.terms.enough)
         replies, forgot = self._read(answers)
-        facts = roster.counted() | ({"forgot": forgot} if forgot else {})
+        facts = roster.counted() | ({"forgot": len(forgot)} if len(forgot) else {})
         if len(replies) < roster.terms.minimum:
             return _nothing(down.x, facts)
         who = np.array(sorted(replies), dtype=np.int64)
-        self.memory.put(who, torch.full((len(who),), errand))
         back: Reply = stack([replies[client] for client in who.tolist()])
-        walk = Walk(back.steps, torch.full_like(back.steps, lr), rule.weight(back.steps))
-        return Result(who, back.up, back.buffers, back.training, walk, facts=facts)
+        age = torch.from_numpy(ages[np.searchsorted(ids, who)]).to(back.steps)
+        walk = Walk(back.steps, torch.full_like(back.steps, lr), rule.weight(back.steps), age)
+        before = self.memory.take(who, new).row
+        fresh = torch.from_numpy(np.isin(who, forgot))
+        row = tree_map(lambda old, sent: _grown(old, sent, fresh), before, algorithm.sent(back.up))
+        kept = Standing(torch.full((len(who),), errand), row)
+        return Result(
+            who, back.up, back.buffers, back.training, walk, facts=facts, rows=kept, forgot=forgot
+        )
+
+    def counted(self, algorithm: AnyAlgorithm, kept: Standing) -> Any:
+        return kept.row
 
     def evaluate(self, model: Model, examples: Examples) -> tuple[float, float]:
         if not self.choice.tested_by_clients:
@@ -115,18 +137,19 @@ class Flower(Engine):
         """Which run of the study this is."""
         return {"cell": self.choice.cell, "seed": self.data.seed}
 
-    def _read(self, answers: Mapping[int, RecordDict]) -> tuple[dict[int, Reply], int]:
+    def _read(self, answers: Mapping[int, RecordDict]) -> tuple[dict[int, Reply], Ids]:
         """The replies that can be used: whole, finite, and of the shape that most of them have.
 
-        With the number of clients that had lost their memory, say because they were restarted.
+        With those among them whose client had lost its memory, say because it was restarted.
         """
         replies: dict[int, Reply] = {}
-        forgot = 0
+        forgot: set[int] = set()
         for client, answer in answers.items():
             try:
                 reply, about = unpacked(answer, self.task.initial.x.device)
                 replies[client] = _checked(reply)
-                forgot += int(str(about["forgot"]))
+                if int(str(about["forgot"])):
+                    forgot.add(client)
             except EngineError as error:
                 self.choice.roster.refuse(client, str(error))
         shapes = {client: _shape(reply) for client, reply in replies.items()}
@@ -135,7 +158,14 @@ class Flower(Engine):
             if shape != usual[0][0]:
                 self.choice.roster.refuse(client, "its update has another shape than the others'")
                 del replies[client]
-        return replies, forgot
+        return replies, np.array(sorted(forgot & set(replies)), dtype=np.int64)
+
+
+def _grown(old: Tensor, sent: Tensor, fresh: Tensor) -> Tensor:
+    """Rows after these uploads; `fresh` clients had lost theirs and began at zero again."""
+    old = old.to(sent)
+    old = torch.where(fresh.to(sent.device).view(-1, *[1] * (old.dim() - 1)), 0, old)
+    return old + sent
 
 
 def _checked(reply: Any) -> Reply:
@@ -162,5 +192,5 @@ def _shape(reply: Reply) -> str:
 def _nothing(x: Vector, facts: Mapping[str, Any]) -> Result:
     """The result of a round in which too few have answered."""
     none = x.new_zeros(0)
-    training, walk = Training(none, none), Walk(none, none, none)
+    training, walk = Training(none, none), Walk(none, none, none, none)
     return Result(np.empty(0, dtype=np.int64), Nothing(), {}, training, walk, facts=facts)

@@ -184,7 +184,7 @@ class House:
         """The server's state after a round in which these clients answer, but have not moved."""
         one = torch.ones(len(ids), device=down.x.device)
         up = repeated(idle(algorithm, down, self._survey()), len(ids))
-        return algorithm.aggregate(server, up, self.cohort(t, ids, Walk(one, one, one)))
+        return algorithm.aggregate(server, up, self.cohort(t, ids, Walk(one, one, one, one)))
 
     def _survey(self) -> Survey:
         """A survey of one example, for the sizes of what comes of it."""
@@ -249,7 +249,7 @@ def idle(algorithm: AnyAlgorithm, down: Any, survey: Survey) -> Any:
     if algorithm.surveys != "never":
         mine = algorithm.survey(down.x, one, survey, down, mine)
         mine = algorithm.survey(down.x, one, survey._replace(over=True), down, mine)
-    up, _ = algorithm.report(down.x, Walk(one, one, one), down, mine)
+    up, _ = algorithm.report(down.x, Walk(one, one, one, one), down, mine)
     return up
 
 

@@ -22,7 +22,6 @@ class Memory:
         self._slots: dict[int, int] = {}
         self._table: Any = None  # a tree of [capacity, ...]
         self._changed: set[int] = set()  # clients whose rows are newer than the last checkpoint
-        self.deaf: frozenset[int] = frozenset()  # clients who keep nothing of this round
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -42,9 +41,6 @@ class Memory:
 
     def put(self, ids: Ids, stacked: Any) -> None:
         """Keep these rows."""
-        if self.deaf:
-            heard = [place for place, client in enumerate(ids.tolist()) if client not in self.deaf]
-            ids, stacked = ids[heard], rows(stacked, torch.tensor(heard, dtype=torch.long))
         if not len(ids) or not any(True for _ in leaves(stacked)):
             return
         for client in ids.tolist():

@@ -19,13 +19,14 @@ from fedtide.core.errors import EngineError, FedTideError
 from fedtide.core.trees import rows, size_bytes, tree_map
 from fedtide.core.types import Ids, Training, Walk
 from fedtide.engines.actor import Broadcast, Order, Part, Settings, packed, unpacked
-from fedtide.engines.base import Engine, Given, InProcess, Result, walked
+from fedtide.engines.base import NOBODY, Engine, Given, InProcess, Result, walked
 from fedtide.engines.cluster import STAFF, Place, check_room, connected
 from fedtide.engines.copies import Copies
 from fedtide.engines.loop import Loop
 
 ATTEMPTS = 3  # deaths over one piece of work before it is given up
 PATIENCE = 300.0  # seconds until an actor must have settled
+Answer = tuple[Any, Any, Any]  # references to what `Actor.run` returns
 INLINE = 100 << 10  # bytes: Ray brings a smaller answer straight into this process
 
 
@@ -37,6 +38,14 @@ class Spread(NamedTuple):
     workers: int = 1  # threads and CPUs of each actor
     gpus: float = 0.0  # of each actor
     lost: Literal["redo", "count"] = "redo"  # the work of an actor that dies
+
+
+class Taught(NamedTuple):
+    """What a round taught an actor's clients, as references."""
+
+    job: Job
+    new: Any  # a `Kept` of the clients of the round
+    whole: Any  # a `Kept` of all its clients before the round, or None
 
 
 class Job(NamedTuple):
@@ -63,11 +72,12 @@ class Ray(Engine):
         self._connection = ExitStack()
         self._actors: list[Any] = []
         self._tables: list[set[int]] = [set() for _ in range(self.spread.actors)]  # each one knows
+        self._counted: dict[tuple[int, int], Ids] = {}  # of an actor and a table, in its last round
 
     def perform(self, given: Given) -> Result:
-        algorithm, rule, lr, down, buffers, ids, steps, t, purpose, weights = given
+        algorithm, rule, lr, down, buffers, ids, steps, ages, t, purpose, weights = given
         self._open()
-        walk = walked(rule, lr, steps, down.x)
+        walk = walked(rule, lr, steps, ages, down.x)
         each = size_bytes(self.newcomer(algorithm, rule, down, buffers))
         broadcast = ray.put(packed(Broadcast(down, buffers)))  # once to every machine
         jobs = []
@@ -79,6 +89,7 @@ class Ray(Engine):
                 lr,
                 ids[places],
                 steps[places],
+                ages[places],
                 t,
                 purpose,
                 None if weights is None else packed(weights[places]),
@@ -86,8 +97,22 @@ class Ray(Engine):
             )
             jobs.append(Job(actor, places, order, broadcast, each * len(places)))
         sent = [(job, self._send(job)) for job in jobs]
-        done = [(job, part) for job, answer in sent if (part := self._part(job, answer))]
-        return self._result(ids, walk, done, weights is not None)
+        done = [(job, back) for job, answer in sent if (back := self._part(job, answer))]
+        result = self._result(
+            ids, walk, [(job, part) for job, (part, _) in done], weights is not None
+        )
+        return result._replace(rows=tuple(taught for _, (_, taught) in done))
+
+    def keep(self, result: Result, ids: Ids) -> None:
+        """Note what counts; the actors learn of it with their next order."""
+        for job, new, whole in result.rows:
+            if not job.bytes_kept:
+                continue
+            counted = job.order.ids[np.isin(job.order.ids, ids)]
+            self._counted[job.actor, self.memory.number] = counted
+            if job.bytes_kept < INLINE:
+                new = ray.put(ray.get(new))  # out of this process
+            self.memory.note(job.actor, counted, new, whole if job.order.whole else None)
 
     def close(self) -> None:
         for actor in self._actors:
@@ -142,26 +167,30 @@ class Ray(Engine):
             f"{number + 1} of {self.spread.actors}. Choose fewer, or look at the cluster with `ray status`."
         )
 
-    def _send(self, job: Job) -> tuple[Any, Any]:
+    def _send(self, job: Job) -> Answer:
         """Give an actor its work, with its clients' memories if it does not have them."""
         memory, known = self.memory, self._tables[job.actor]
         anew = memory.number not in known
         known.add(memory.number)
-        order = job.order._replace(table=memory.number, alive=memory.alive, anew=anew)
-        copies = memory.of(job.actor) if anew else []
-        run = self._actors[job.actor].run.options(num_returns=2)
-        answer: tuple[Any, Any] = run.remote(order, job.broadcast, *copies)
+        counted = self._counted.pop((job.actor, memory.number), NOBODY)
+        order = job.order._replace(
+            table=memory.number, alive=memory.alive, anew=anew, counted=counted
+        )
+        notes = memory.of(job.actor) if anew else []
+        run = self._actors[job.actor].run.options(num_returns=3)
+        answer: Answer = run.remote(
+            order, job.broadcast, [note.ids for note in notes], *(note.copy for note in notes)
+        )
         return answer
 
-    def _part(self, job: Job, answer: tuple[Any, Any]) -> Part | None:
-        """What an actor's clients send; None if it is lost."""
+    def _part(self, job: Job, answer: Answer) -> tuple[Part, Taught] | None:
+        """What an actor's clients send, and what the round taught them; None if it is lost."""
         for attempt in range(ATTEMPTS):
             if attempt:
                 answer = self._send(job)
             try:
-                part: Part = ray.get(answer[0])
-                self._note(job, answer[1])
-                return part
+                part: Any = ray.get(answer[0])
+                return part, Taught(job, *answer[1:])
             except RayTaskError as error:
                 if isinstance(error.cause, FedTideError):
                     raise error.cause from error
@@ -176,14 +205,6 @@ class Ray(Engine):
             f"the same {len(job.places)} clients, for lack of memory perhaps. Use fewer engine.actors on a "
             "machine, or a smaller engine.chunk."
         )
-
-    def _note(self, job: Job, copy: Any) -> None:
-        """Keep what an actor's clients remember."""
-        if not job.bytes_kept:
-            return
-        if job.bytes_kept < INLINE:
-            copy = ray.put(ray.get(copy))  # out of this process
-        self.memory.note(job.actor, job.order.ids, copy, job.order.whole)
 
     def _replace(self, number: int) -> None:
         """Another actor in the place of one that died or cannot be reached."""

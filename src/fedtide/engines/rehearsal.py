@@ -61,6 +61,7 @@ class Rehearsal:
                 )
                 if not len(result.ids):
                     continue
+                house.engine.keep(result, result.ids)
                 cohort = house.cohort(self.t, result.ids, result.walk)
                 server = result.aggregated(self.algorithm, server, cohort)
                 model = house.next_model(server.x, model, result, cohort)

@@ -105,7 +105,10 @@ class Sgd(Rule):
         return torch.add(y, direction, alpha=-lr), state
 
     def weight(self, steps: Tensor) -> Tensor:
-        rho = self.momentum  # the sum over j = 1..K of (1 - rho^j) / (1 - rho)
+        rho = self.momentum
+        if self.carried:  # a gradient goes on counting in later rounds: 1 + rho + rho^2 + ... times
+            return steps / (1 - rho)
+        # The sum over j = 1..K of (1 - rho^j) / (1 - rho).
         return (steps - rho * (1 - rho**steps) / (1 - rho)) / (1 - rho)
 
 

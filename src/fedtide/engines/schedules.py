@@ -1,4 +1,4 @@
-"""Learning rates over the rounds of a session; every session starts its schedule anew."""
+"""Learning rates over the rounds since the last start; every start begins the schedule anew."""
 
 import math
 from abc import ABC, abstractmethod
@@ -13,7 +13,7 @@ class Schedule(ABC):
 
     @abstractmethod
     def factor(self, t: int, rounds: int) -> float:
-        """The factor in round t = 0 .. rounds - 1 of a session."""
+        """The factor in round t = 0 .. rounds - 1 since the last start."""
 
 
 @dataclass(frozen=True, kw_only=True)

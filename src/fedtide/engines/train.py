@@ -22,14 +22,18 @@ from fedtide.models.dense import Linear
 
 @dataclass(frozen=True, kw_only=True)
 class Train(Batching):
-    """`model` is a known kind or, from Python, an `nn.Module` of your own."""
+    """`model` is a known kind or, from Python, an `nn.Module` of your own.
+
+    What clients and server remember goes on with the model ("carry"): at a start that installs another
+    model they begin anew. "reset": they begin anew at every start. "keep": the server does, clients do not.
+    """
 
     model: ModelSpec | nn.Module = field(default_factory=Linear)
     lr: float = 0.1
     optimiser: Rule = field(default_factory=Sgd)
     schedule: Schedule = field(default_factory=Constant)
     buffers: BufferPolicy = "average"  # of BatchNorm, after a round
-    memories: Literal["reset", "keep"] = "reset"  # of clients, when a session begins
+    memories: Literal["carry", "reset", "keep"] = "carry"  # of clients and server, at a new start
     loss: Loss = cross_entropy
 
     def __post_init__(self) -> None:
@@ -37,7 +41,7 @@ class Train(Batching):
         require(math.isfinite(self.lr) and self.lr > 0, "train.lr", "a positive number", self.lr)
 
     def rate(self, t: int, rounds: int) -> float:
-        """The learning rate in round t of a session."""
+        """The learning rate in round t since the last start, of so many rounds."""
         return self.lr * self.schedule.factor(t, rounds)
 
     def next_buffers(self, old: Buffers, new: Buffers, share: Tensor) -> Buffers:

@@ -65,11 +65,6 @@ class Faults:
         after = plan._replace(seconds=seconds, delivered=plan.delivered & ~crashed & ~late)
         return after, {"crashed": ids[crashed].tolist(), "slow": ids[slow].tolist()}
 
-    def harmed(self, t: int, ids: Ids, seed: int) -> NDArray[np.bool_]:
-        """Whose upload will be lost or damaged [U]."""
-        names = ("lost_upload", "corrupt", "truncate")
-        return np.asarray(np.any([self._hit(name, t, ids, seed) for name in names], axis=0))
-
     def damage(self, up: Any, t: int, ids: Ids, seed: int) -> Damage:
         """What becomes of these uploads on their way to the server."""
         lost, corrupt, short = (

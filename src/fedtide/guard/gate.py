@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,11 +10,11 @@ import numpy as np
 import torch
 
 from fedtide.algorithms.base import Algorithm
-from fedtide.core.errors import ConfigError, EngineError, require
+from fedtide.core.errors import ConfigError, require
 from fedtide.core.trees import rows, tree_map
 from fedtide.core.types import Cohort, Dataset, Ids
 from fedtide.data.holdings import Holdings, Static
-from fedtide.engines.base import Engine, InProcess, Result
+from fedtide.engines.base import Result
 from fedtide.engines.client import AnyAlgorithm
 from fedtide.guard.attacks import Attack
 from fedtide.guard.defences import Defence, Mean
@@ -45,6 +44,15 @@ class Gate:
     def is_plain(self) -> bool:
         """Does the algorithm aggregate by itself?"""
         return isinstance(self.defence, Mean) and not self.privacy.is_active
+
+    @property
+    def keeps_sums(self) -> bool:
+        """Is a server's mean of what clients remember the sum of what they really remember?
+
+        Not where an attack, a defence or privacy changes uploads after the client has noted what it sent,
+        nor where clients keep what the server never counted.
+        """
+        return self.is_plain and not self.attack.share and self.faults.memories == "discard"
 
     def check(self, algorithm: AnyAlgorithm) -> None:
         """Can this algorithm do with what the gate gives it?"""
@@ -78,23 +86,12 @@ class Gate:
         targets[place] = self.attack.targets(targets[place], dataset.classes)
         return replace(dataset, train=replace(train, targets=targets))
 
-    @contextmanager
-    def receipts(self, engine: Engine, t: int, ids: Ids) -> Iterator[None]:
-        """While clients train: those whose upload will not arrive do not keep what they learn."""
-        harmed = self.faults.harmed(t, ids, self.seed)
-        if self.faults.memories == "keep" or not harmed.any():
-            yield
-            return
-        if not isinstance(engine, InProcess):
-            raise EngineError(
-                "faults.memories must be 'keep' on an engine whose clients live elsewhere. "
-                f"Got 'discard' on {type(engine).__name__}. Set it, or use engine.kind = 'auto'."
-            )
-        engine.memory.deaf = frozenset(ids[harmed].tolist())
-        try:
-            yield
-        finally:
-            engine.memory.deaf = frozenset()
+    def remembering(self, sent: Ids, passed: Ids) -> Ids:
+        """Which of the clients that sent an upload remember the round: those whose upload passed.
+
+        `faults.memories = "keep"` lets clients keep what they learnt even if their upload did not arrive.
+        """
+        return sent if self.faults.memories == "keep" else passed
 
     def received(self, result: Result, hostile: Ids, t: int) -> Result:
         """What arrives of a round; its facts tell what was lost or refused."""

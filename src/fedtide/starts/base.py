@@ -11,7 +11,7 @@ from fedtide.core.errors import require
 from fedtide.core.task import Layout
 from fedtide.core.types import Model, Session, Vector
 from fedtide.starts.archive import NONE, Archive, Past
-from fedtide.starts.trigger import Always, Change, Era, Trigger
+from fedtide.starts.trigger import Always, Era, Situation, Trigger
 
 
 class Rehearse(Protocol):
@@ -69,7 +69,7 @@ class Start(ABC):
         """Is this round's change answered with a new start? Everything begins with the first client."""
         if not known.number:
             return len(known.session.clients) > 0
-        change = Change(t, era, known.session, lambda clients: self.drift(era, known, clients))
+        change = Situation(t, era, known.session, lambda clients: self.drift(era, known, clients))
         return self.trigger.is_due(change)
 
     def drift(self, era: Era, known: Beginning, clients: int) -> float:

@@ -38,7 +38,7 @@ class Era(NamedTuple):
         return self._replace(accuracy=accuracy, peak=max(self.peak, accuracy))
 
 
-class Change(NamedTuple):
+class Situation(NamedTuple):
     """What a trigger sees."""
 
     t: int
@@ -67,14 +67,19 @@ class Trigger(ABC):
     def __post_init__(self) -> None:
         require(self.rest >= 1, "start.trigger.rest", "at least 1", self.rest)
 
-    def is_due(self, change: Change) -> bool:
+    def is_due(self, change: Situation) -> bool:
         """Is a new start worth its cost? Never without clients, and only where there is news."""
         waited = change.t - change.era.first - self.rest
         news = self.listens or change.t == change.session.first or waited == 0
         return news and waited >= 0 and len(change.session.clients) > 0 and self.fires(change)
 
+    @property
+    def is_steady(self) -> bool:
+        """Does every session begin with a start?"""
+        return False
+
     @abstractmethod
-    def fires(self, change: Change) -> bool:
+    def fires(self, change: Situation) -> bool:
         """The same, for a trigger that has rested."""
 
 
@@ -82,7 +87,11 @@ class Trigger(ABC):
 class Always(Trigger):
     """At every change, and whenever a session is announced."""
 
-    def fires(self, change: Change) -> bool:
+    @property
+    def is_steady(self) -> bool:
+        return self.rest == 1
+
+    def fires(self, change: Situation) -> bool:
         return change.t == change.session.first or change.turnover > 0
 
 
@@ -96,7 +105,7 @@ class Turnover(Trigger):
         super().__post_init__()
         require(0 < self.share <= 1, "start.trigger.share", "in (0, 1]", self.share)
 
-    def fires(self, change: Change) -> bool:
+    def fires(self, change: Situation) -> bool:
         return change.turnover >= self.share
 
 
@@ -111,7 +120,7 @@ class Drop(Trigger):
         super().__post_init__()
         require(0 < self.by < 1, "start.trigger.by", "in (0, 1)", self.by)
 
-    def fires(self, change: Change) -> bool:
+    def fires(self, change: Situation) -> bool:
         return change.era.peak - change.era.accuracy >= self.by and change.turnover > 0
 
 
@@ -132,7 +141,7 @@ class Signature(Turnover):
         require(self.distance > 0, "start.trigger.distance", "positive", self.distance)
         require(self.clients >= 0, "start.trigger.clients", "zero or positive", self.clients)
 
-    def fires(self, change: Change) -> bool:
+    def fires(self, change: Situation) -> bool:
         return super().fires(change) and change.distance(self.clients) >= self.distance
 
 

@@ -19,8 +19,9 @@ class OsaflAsPrinted(Osafl):
 
     def aggregate(self, server: Server, up: Upload, cohort: Cohort) -> Server:
         last = server.last.with_rows(cohort.ids, up)
-        eta, everybody = cohort.walk.lr[0], last.among(cohort.population)
-        unseen = (server.x / eta).expand(everybody - len(last.ids), -1)
-        d = torch.cat([last.rows.d, unseen])
+        eta, everybody = cohort.walk.lr[0], cohort.population
+        seen = last.rows.d
+        d = torch.cat([seen, (server.x / eta).expand(everybody - len(seen), -1)])
         score = (self.chi + cosine_similarity(d, d.mean(0)[None])) / (self.chi + 1)
-        return Server(server.x - self.server_lr * eta / everybody * (score @ d), last)
+        every = score.new_zeros(len(last.ids)).masked_scatter(last.here, score[: len(seen)])
+        return Server(server.x - self.server_lr * eta / everybody * (score @ d), last, every)
