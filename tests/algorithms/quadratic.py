@@ -42,6 +42,7 @@ class Parabolas:
         self.algorithm, self.rule, self.lr, self.t = algorithm, rule or Sgd(), lr, 0
         values = torch.tensor(np.repeat(targets, sizes), dtype=torch.float64)
         owners = np.repeat(np.arange(len(targets)), sizes)
+        self.population = len(targets)
         self.holdings = Static.of_owners(owners, len(targets))
         # Every step sees all of a client's data.
         whole = Batching(batch_size=max(sizes), epochs=STEPS)
@@ -60,7 +61,7 @@ class Parabolas:
         self.engine.keep(done, ids)
         sizes = self.holdings.sizes(self.t, ids)
         share = torch.from_numpy(sizes / sizes.sum())
-        cohort = Cohort(torch.from_numpy(ids), share, done.walk, self.holdings.clients, self.t)
+        cohort = Cohort(torch.from_numpy(ids), share, done.walk, self.population, self.t)
         self.server = self.algorithm.aggregate(self.server, done.up, cohort)
         self.t += 1
         return done

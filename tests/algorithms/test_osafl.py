@@ -110,10 +110,21 @@ def test_m_fedprox(kind):
 def test_m_fednova(kind):
     """Shares 1/4, 3/4 of a cohort of 2 among 4: p = 1/8, 3/8; y - x = 0.5, 3; slowdown 1/2.
 
-    x = (0.5 / 8 + 9 / 8) / 2 = 0.59375; in the next round only client 2 counts, p = 1/4:
-    y - x = (2 - 0.59375) / 2 = 0.703125, x = 0.59375 + 0.703125 / 8
+    x = (0.5 / 8 + 9 / 8) / 2 = 0.59375; then client 2: y - x = (2 - 0.59375) / 2 = 0.703125. With sizes 1, 3,
+    2, whose mean is 2, p = 1/8, 3/8, 1/4: x = 0.59375 + (0.5 / 8 + 9 / 8 + 0.703125 / 4) / 2
     """
     game = Parabolas(ModifiedFedNova(slowdown=0.5), [1, 4, 2, 0], sizes=[1, 3, 2, 1], kind=kind)
+    game.round([0, 1], [1, 2])
+    assert game.server.x.tolist() == close(0.59375)
+    game.round([2], [1])
+    assert game.server.x.tolist() == close(1.275390625)
+
+
+@kinds
+def test_m_fednova_that_remembers_nothing(kind):
+    """The same, but in the second round only client 2 counts, p = 1/4: x = 0.59375 + 0.703125 / 8."""
+    algorithm = ModifiedFedNova(slowdown=0.5, remembers=False)
+    game = Parabolas(algorithm, [1, 4, 2, 0], sizes=[1, 3, 2, 1], kind=kind)
     game.round([0, 1], [1, 2])
     assert game.server.x.tolist() == close(0.59375)
     game.round([2], [1])
@@ -179,7 +190,9 @@ def test_a_table_keeps_the_last_upload_of_everybody():
     assert later.ids.tolist() == [2, 4, 7]
     assert later.rows.d[:, 0].tolist() == [2, 4, 8]
     assert table.rows.d[:, 0].tolist() == [2, 7]  # the old one is as it was
-    assert (later.among(10), later.among(1)) == (10, 3)  # some of those seen have left
+    left = later.among(torch.tensor([2, 7, 9]))
+    assert left.rows.d[:, 0].tolist() == [2, 8]  # client 4 has left ...
+    assert left.among(torch.tensor([4])).rows.d[:, 0].tolist() == [4]  # ... and is back
 
 
 def test_the_printed_buffer_explodes():

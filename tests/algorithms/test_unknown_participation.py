@@ -17,6 +17,7 @@ from fedtide.algorithms.fednova import FedNova
 from fedtide.algorithms.fedvarp import FedVarp
 from fedtide.algorithms.mifa import Mifa
 from fedtide.core.errors import ConfigError
+from fedtide.core.types import Walk
 
 kinds = pytest.mark.parametrize("kind", ["loop", "vectorised"])
 
@@ -142,6 +143,10 @@ def intervals(algorithm, rounds):
     return weights
 
 
+def there_since_round_0(t):
+    return Walk(*torch.tensor([1.0, 1.0, 1.0, t], dtype=torch.float64))
+
+
 @pytest.mark.parametrize("cutoff", [1, 2, 3, 7, 50])
 @pytest.mark.parametrize("seed", range(4))
 def test_fedau_counts_like_the_authors(cutoff, seed):
@@ -153,7 +158,7 @@ def test_fedau_counts_like_the_authors(cutoff, seed):
     for t, present in enumerate(rounds):
         if present:
             down = server._replace(t=torch.tensor(float(t), dtype=torch.float64))
-            up, mine = algorithm.report(x, None, down, mine)
+            up, mine = algorithm.report(x, there_since_round_0(t), down, mine)
             weights.append(up.omega.item())
     assert len(weights) > 3
     assert weights == pytest.approx(intervals(algorithm, rounds))
@@ -163,7 +168,8 @@ def test_fedau_memories_that_outlive_a_session():
     """A new session's rounds begin at 0, before the last participation: the interval is 1."""
     algorithm = FedAU()
     old = Memory(torch.tensor(30.0), torch.tensor(2.0), torch.tensor(8.0))
-    up, new = algorithm.report(torch.ones(1), None, algorithm.init(torch.zeros(1), None), old)
+    server, walk = algorithm.init(torch.zeros(1), None), there_since_round_0(40)
+    up, new = algorithm.report(torch.ones(1), walk, server, old)
     assert (up.omega.item(), new.made.item(), new.total.item()) == (4, 3, 9)
 
 

@@ -339,7 +339,9 @@ def test_models_that_are_sent_as_they_are_do_not_change_later():
 
     def sent(t):
         down = Model(x + t, {})
-        return runner.run(algorithm, Sgd(), 0.1, down, {}, ids, steps, t).up.y
+        result = runner.run(algorithm, Sgd(), 0.1, down, {}, ids, steps, t)
+        runner.keep(result, ids)
+        return result.up.y
 
     with closing(runner):
         first = sent(0)

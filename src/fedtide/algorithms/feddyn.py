@@ -1,6 +1,11 @@
 """FedDyn: Acar et al., "Federated Learning Based on Dynamic Regularization", ICLR 2021, Algorithm 1.
 
 The form of the paper: one alpha for all clients. (The authors' code divides it by each client's share.)
+
+A changed population, which the paper does not have: h is the mean of the clients' g_i, and x carries
+-h / alpha, so that taking the g_i of those who left out of h would throw the model far away. But FedDyn
+converges from any g_i as long as h is their mean. So h stays, and an offset b makes up for the change:
+clients use g_i - b, and h = mean(g_i) - b.
 """
 
 from dataclasses import dataclass
@@ -12,7 +17,7 @@ from torch import Tensor
 from fedtide.algorithms.base import Algorithm, Change, Context
 from fedtide.core.errors import require
 from fedtide.core.mix import even
-from fedtide.core.types import Cohort, Vector, Walk
+from fedtide.core.types import Cohort, Nothing, Vector, Walk
 
 
 class Server(NamedTuple):
@@ -20,12 +25,14 @@ class Server(NamedTuple):
 
     x: Vector
     h: Vector
+    b: Vector | Nothing = Nothing()  # mean(g_i) - h, once clients have come or gone
 
 
 class Down(NamedTuple):
     """Every client receives the global model."""
 
     x: Vector
+    b: Vector | Nothing = Nothing()
 
 
 class Memory(NamedTuple):
@@ -55,13 +62,14 @@ class FedDyn(Algorithm[Server, Down, Memory, Upload]):
         return Server(x, torch.zeros_like(x))
 
     def broadcast(self, server: Server) -> Down:
-        return Down(server.x)
+        return Down(server.x, server.b)
 
     def memory(self, down: Down) -> Memory:
         return Memory(torch.zeros_like(down.x))
 
     def direction(self, grad: Vector, y: Vector, k: int, down: Down, mine: Memory) -> Vector:
-        return grad - mine.g + self.alpha * (y - down.x)
+        step = grad - mine.g + self.alpha * (y - down.x)
+        return step if isinstance(down.b, Nothing) else step + down.b
 
     def report(self, y: Vector, walk: Walk, down: Down, mine: Memory) -> tuple[Upload, Memory]:
         return Upload(y - down.x), Memory(mine.g - self.alpha * (y - down.x))
@@ -73,7 +81,8 @@ class FedDyn(Algorithm[Server, Down, Memory, Upload]):
         return -self.alpha * up.delta
 
     def changed(self, server: Server, change: Change) -> Server:
-        return Server(server.x, change.mean(server.h, change.left, change.came))
+        g = server.h if isinstance(server.b, Nothing) else server.h + server.b
+        return Server(server.x, server.h, change.mean(g, change.left, change.came) - server.h)
 
     def weigh(self, share: Tensor, walk: Walk) -> Tensor:
         return even(share)
@@ -81,4 +90,4 @@ class FedDyn(Algorithm[Server, Down, Memory, Upload]):
     def move(self, server: Server, total: Upload, cohort: Cohort) -> Server:
         present = len(cohort.ids) / cohort.population  # |P_t| / m
         h = server.h - self.alpha * present * total.delta
-        return Server(server.x + total.delta - h / self.alpha, h)
+        return Server(server.x + total.delta - h / self.alpha, h, server.b)
