@@ -4,16 +4,24 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test check lint types imports format docs bench clean
+.PHONY: help demo test test-portable check lint types imports format docs bench clean
 
 help:            ## list the commands
-	@grep -E '^[a-z]+: .*##|^[a-z]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 12
+	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
 
 demo: $(READY)   ## run a small study in which clients leave and others arrive
 	$(BIN)/fedtide run studies/quickstart.toml
 
 test: $(READY)   ## run all tests
 	$(BIN)/pytest -n auto --dist loadgroup
+
+PORTABLE := $(BIN)/pytest -n auto --dist loadgroup -m portable
+
+test-portable: $(READY)  ## compare engines as processors without AVX compute, with AVX2, and as this one does
+	ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_ENABLE_INSTRUCTIONS=SSE4_2 \
+	  NUMBA_CPU_NAME=generic NUMBA_CACHE_DIR=$(CURDIR)/.numba $(PORTABLE)
+	ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2 $(PORTABLE)
+	$(PORTABLE)
 
 check: lint types imports test  ## lint, types, import contract, tests
 
@@ -38,7 +46,7 @@ bench: $(READY)  ## speed and memory beside other frameworks; about ten minutes 
 	$(BIN)/python benchmarks/bench.py
 
 clean:           ## remove the environment and all results
-	rm -rf $(VENV) runs site .bench
+	rm -rf $(VENV) runs site .bench .numba
 
 # Torch first and alone: the pinned version decides which build is taken.
 $(READY): pyproject.toml constraints.txt

@@ -37,6 +37,7 @@ def without_clock(history):
     return [{k: v for k, v in line.items() if k != "seconds"} for line in history.rounds]
 
 
+@pytest.mark.portable
 @pytest.mark.parametrize("e", [SMALL, VIDEO], ids=["digits", "video"])
 def test_engines_and_repetitions_agree(e):
     loop, again, vectorised = (
@@ -90,6 +91,7 @@ def test_shift_of_static_data_is_zero():
         assert line["shift"] == [0.0] * 8
 
 
+@pytest.mark.portable
 def test_shift_by_hand():
     """Definition 1 at the model before round 1: autograd on a plain linear layer says the same."""
     e = replace(SMALL, evaluation=Evaluation(probes=("shift",)), algorithm=FedAvg())

@@ -100,7 +100,7 @@ def test_commands_exist(page):
         options = {name for option in command.params for name in option.opts}
         assert {word for word in words if word.startswith("--")} <= {*options, "--help"}, line
     makefile = (ROOT / "Makefile").read_text()
-    for target in re.findall(r"(?:`|^)make ([a-z]+)", text, re.M):
+    for target in re.findall(r"(?:`|^)make ([a-z-]+)", text, re.M):
         assert re.search(rf"^{target}:", makefile, re.M), target
 
 

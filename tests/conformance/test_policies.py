@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from arena import CLASSES, COHORTS, RULES, SIZES, World, assert_same, drive, outcome
+from arena import CLASSES, COHORTS, ROUNDING, RULES, SIZES, World, assert_same, drive, outcome
 from table import TABLE
 from torch import nn
 
@@ -79,14 +79,15 @@ def test_frozen_buffers_never_move(kind):
     assert torch.equal(done.server.x, outcome("fedavg", FedAvg(), "sgd", kind).server.x)
 
 
+@pytest.mark.portable
 @pytest.mark.parametrize("policy", ["local", "frozen"])
 @pytest.mark.parametrize("name", ["scaffold", "moon"])
 def test_engines_agree_under_every_policy(policy, name):
-    world = World(policy=policy)
+    world = World(policy=policy, dtype=torch.float64)
     loop, vectorised = (
         drive(world.engine(kind), TABLE[name].algorithm, RULES["carried"]) for kind in KINDS
     )
-    assert_same(loop, vectorised, 1e-5)
+    assert_same(loop, vectorised, ROUNDING["carried"])
 
 
 # Dropout
@@ -172,6 +173,7 @@ def test_runs_repeat_bit_for_bit_and_leave_the_generators_alone(kind):
     assert all(np.array_equal(a, b) for a, b in zip(numpys, np.random.get_state(), strict=True))  # noqa: NPY002
 
 
+@pytest.mark.portable
 @pytest.mark.parametrize("name", TABLE)
 def test_whole_runs_agree(name):
     algorithm = TABLE[name].algorithm

@@ -78,6 +78,7 @@ def retold():
     return story
 
 
+@pytest.mark.portable
 @kinds
 def test_fedagg_is_what_the_issue_tells(kind):
     """Unequal sizes, partial participation, newcomers who use terms they had no part in."""
@@ -121,6 +122,7 @@ VARIANTS = {
 }
 
 
+@pytest.mark.portable
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("rule", RULES)
 def test_engines_agree_over_several_epochs(variant, rule):

@@ -9,6 +9,7 @@ from fedtide.core.task import Task
 from fedtide.core.types import Batch
 from fedtide.models.base import EmbedHead
 
+pytestmark = pytest.mark.portable
 CHAINS = {
     "linear": lambda: nn.Sequential(nn.Flatten(), nn.Linear(6, 3)),
     "no bias": lambda: nn.Sequential(nn.Flatten(), nn.Linear(6, 3, bias=False)),

@@ -14,6 +14,7 @@ from fedtide.core.chain import chain_of
 from fedtide.core.compiled import Moves, Rows, Teacher, gradients, walk
 from fedtide.core.task import Layout
 
+pytestmark = pytest.mark.portable
 EXAMPLES = 90
 
 

@@ -10,6 +10,8 @@ from torch.nn.modules.module import register_module_forward_hook
 
 from fedtide.core.frugal import frugal
 
+pytestmark = pytest.mark.portable
+
 
 class Seen(nn.Module):
     """Takes the answer of a pool apart that also tells its indices."""

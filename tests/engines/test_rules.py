@@ -43,6 +43,7 @@ def paths(rule, dtype):
     return pairs
 
 
+@pytest.mark.portable
 @pytest.mark.parametrize("rule", [*SGD, *ADAM], ids=repr)
 @pytest.mark.parametrize(("dtype", "atol"), [(torch.float64, 1e-12), (torch.float32, 5e-6)])
 def test_rules_walk_as_torch_does(rule, dtype, atol):

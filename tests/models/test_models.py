@@ -100,6 +100,7 @@ def test_equal_seeds_build_equal_models(kind: str) -> None:
     assert any(not torch.equal(one[name], other[name]) for name in one)
 
 
+@pytest.mark.portable
 @pytest.mark.parametrize("kind", sorted(set(CASES) - NOT_VMAPPABLE - {"resnet34"}))
 def test_stacked_clients_have_the_gradients_of_single_ones(kind: str) -> None:
     # double: in single precision rounding moves the winner of a pool or the sign before a ReLU
@@ -120,6 +121,7 @@ def test_stacked_clients_have_the_gradients_of_single_ones(kind: str) -> None:
             )
 
 
+@pytest.mark.portable
 @pytest.mark.parametrize(
     ("kind", "settings"),
     [
