@@ -1,5 +1,11 @@
 """Rows on disk are the rows in memory, and take none of it."""
 
+import os
+import re
+import shutil
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -64,6 +70,87 @@ def test_rows_of_former_cohorts_are_not_resident():
         disk.put(np.arange(10 * t, 10 * t + 10), {"v": torch.full((10, 1 << 18), float(t))})
     assert resident() - before < 100
     assert disk.take(np.array([3, 195]), {"v": torch.zeros(1 << 18)})["v"][:, 5].tolist() == [0, 19]
+
+
+def test_only_rows_in_use_take_space():
+    """The table is mapped with room for half as many rows again, and that costs nothing yet."""
+    disk = OnDisk()
+    for t in range(5):
+        disk.put(np.arange(10 * t, 10 * t + 10), {"v": torch.full((10, 1 << 16), float(t))})
+    used = 50 * 4 * (1 << 16)
+    status = os.fstat(disk._files[0].fileno())
+    assert status.st_size > used
+    assert used <= 512 * status.st_blocks < 1.01 * used
+
+
+FILLS = """
+import numpy as np, torch
+from fedtide.core.errors import EngineError
+from fedtide.engines.memory import OnDisk
+disk = OnDisk()
+try:
+    for t in range(100):
+        disk.put(np.arange(10 * t, 10 * t + 10), {"v": torch.full((10, 1 << 12), float(t))})
+except EngineError as error:
+    print(t, error)
+"""
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 1 MB, where the system lets us have one."""
+    mount = shutil.which("mount")
+    options = ["-t", "tmpfs", "-o", "size=1m", "tmpfs", str(tmp_path)]
+    if not mount or subprocess.run([mount, *options], capture_output=True, check=False).returncode:
+        pytest.skip("mounting is not possible here")
+    yield tmp_path
+    subprocess.run(["umount", "-l", tmp_path], check=True)
+
+
+def filled(folder, code):
+    """What a process says that fills this temporary folder."""
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "TMPDIR": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+ELSEWHERE = "import os; del os.posix_fallocate\n"  # as on macOS and Windows
+
+
+@pytest.mark.parametrize("before", ["", ELSEWHERE], ids=["fallocate", "zeros"])
+def test_a_full_temporary_folder_is_an_error(small_disk, before):
+    done = filled(small_disk, before + FILLS)
+    assert (done.returncode, done.stderr) == (0, "")  # not killed by SIGBUS
+    assert re.match(rf"6 .* 163,840 more bytes in {small_disk}\. Got: No space left", done.stdout)
+    assert "Set TMPDIR" in done.stdout
+
+
+def test_an_archive_on_a_full_disk_is_an_error(small_disk):
+    code = """
+import torch
+from fedtide.core.errors import EngineError
+from fedtide.starts.archive import on_disk
+try:
+    kept = [on_disk(torch.ones(1 << 17)) for _ in range(3)]
+except EngineError as error:
+    print(error)
+"""
+    done = filled(small_disk, code)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"start.keep must have room for 524,288 more bytes in {small_disk}" in done.stdout
+
+
+def test_files_that_may_not_grow_are_an_error(tmp_path):
+    resource = pytest.importorskip("resource")
+    limit = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({10**6}, {10**6}))\n"
+    assert resource
+    done = filled(tmp_path, limit + FILLS)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"more bytes in {tmp_path}. Got: File too large" in done.stdout
 
 
 def test_a_run_is_the_same_run():

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedtide.core.disk import allocate, room_for
 from fedtide.core.trees import leaves, rows, tree_map
 from fedtide.core.types import Ids, Nothing
 
@@ -101,6 +102,7 @@ class OnDisk(Memory):
         super().__init__()
         self._maps: list[mmap] = []
         self._files: list[IO[bytes]] = []
+        self._allocated = 0  # rows that have their space on the disk
         weakref.finalize(self, _close, self._files)
 
     def take(self, ids: Ids, fresh: Any) -> Any:
@@ -114,19 +116,24 @@ class OnDisk(Memory):
 
     def clear(self) -> None:
         super().clear()
-        self._maps = []
+        self._maps, self._allocated = [], 0
         _close(self._files)
 
     def _reserve(self, count: int, like: Any) -> None:
-        if self._table is None:
-            self._files += (TemporaryFile() for _ in leaves(like))  # noqa: SIM115
-        elif count <= len(next(leaves(self._table))):
-            return
-        capacity, files, self._maps = count + count // 2, iter(self._files), []
-        self._table = tree_map(lambda leaf: self._mapped(next(files), capacity, leaf), like)
+        done, self._allocated = self._allocated, count
+        widths = [leaf[:1].nbytes for leaf in leaves(like)]
+        needed = (count - done) * sum(widths)
+        with room_for(needed, "engine.memory = 'disk'", "engine.memory = 'ram'"):
+            if self._table is None:
+                self._files += (TemporaryFile(buffering=0) for _ in widths)  # noqa: SIM115
+            if self._table is None or count > len(next(leaves(self._table))):
+                capacity, files, self._maps = count + count // 2, iter(self._files), []
+                self._table = tree_map(lambda leaf: self._mapped(next(files), capacity, leaf), like)
+            for file, width in zip(self._files, widths, strict=True):
+                allocate(file, done * width, (count - done) * width)
 
     def _mapped(self, file: IO[bytes], capacity: int, like: Tensor) -> Tensor:
-        """A file as a tensor; it keeps what it holds, and parts that were never written take no space."""
+        """A file as a tensor; it keeps what it holds, and rows beyond those in use take no space."""
         file.truncate(capacity * max(like[:1].nbytes, 1))
         self._maps.append(mmap(file.fileno(), 0))
         flat = torch.frombuffer(self._maps[-1], dtype=like.dtype)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from fedtide.core.disk import allocate, room_for
 from fedtide.core.errors import ConfigError, require
 from fedtide.core.mix import mixed
 from fedtide.core.trees import leaves, size_bytes, tree_map
@@ -112,7 +113,11 @@ def on_disk(tensor: Tensor) -> Tensor:
     """The same tensor in a mapped temporary file, which goes when the tensor goes."""
     if not tensor.numel():
         return tensor
-    with NamedTemporaryFile(prefix="fedtide-") as file:  # the mapping outlives the file's name
+    with (
+        room_for(tensor.nbytes, "start.keep", "a larger start.keep.memory"),
+        NamedTemporaryFile(prefix="fedtide-", buffering=0) as file,  # the map outlives its name
+    ):
+        allocate(file, 0, tensor.nbytes)
         held = torch.from_file(file.name, shared=True, size=tensor.numel(), dtype=tensor.dtype)
     return held.copy_(tensor.reshape(-1)).view(tensor.shape)
 
