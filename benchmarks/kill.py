@@ -24,6 +24,7 @@ from pathlib import Path
 import torch
 
 from fedtide import config
+from fedtide.record.folder import StudyFolder
 from fedtide.record.journal import read
 from fedtide.study import run_study
 
@@ -114,7 +115,7 @@ def main() -> None:
         begin = time.monotonic()
         run_study(plan, folder / out, jobs=1)
         seconds = time.monotonic() - begin
-    expected = results(folder / "calm" / "kill")
+    expected = results(StudyFolder.newest(folder / "calm" / "kill").path)
     print(f"undisturbed: {seconds:.1f} s, {len(expected)} files, seed {asked.seed}", flush=True)
 
     kills = studies = amid = 0
@@ -131,7 +132,7 @@ def main() -> None:
             print(f"kill {kills}: after {moment:.3f} s, at round {rounds}{word}", flush=True)
             continue
         studies += 1
-        assert results(out / "kill") == expected, "not the same"
+        assert results(StudyFolder.newest(out / "kill").path) == expected, "not the same"
         shutil.rmtree(out)
         if kills >= asked.kills:
             break

@@ -2,10 +2,12 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -108,7 +110,7 @@ def test_a_study_goes_on_with_what_is_unfinished(study, undisturbed, tmp_path):
         run_study(plan, out, jobs=1, stop=StopAfter(50))
     with pytest.raises(Stopped):  # in the second cell
         run_study(plan, out, jobs=1, resume=True, stop=StopAfter(80))
-    ended = out / "tide" / SCAFFOLD / "run.json"
+    ended = out / "tide/1" / SCAFFOLD / "run.json"
     stamp = ended.stat().st_mtime_ns
     seen = []
     folder, summary = run_study(plan, out, jobs=1, resume=True, watch=seen.append)
@@ -146,34 +148,100 @@ def test_another_study_is_not_gone_on_with(study, tmp_path):
 def test_nothing_to_go_on_with_is_a_beginning(study, tmp_path):
     with pytest.raises(Stopped):
         run_study(config.load(study), tmp_path / "runs", jobs=1, resume=True, stop=StopAfter(2))
-    assert len(read(tmp_path / "runs/tide" / SCAFFOLD / "journal.jsonl")) == 2
+    assert len(read(tmp_path / "runs/tide/1" / SCAFFOLD / "journal.jsonl")) == 2
 
 
-def test_an_unfinished_run_never_displaces_a_finished_one(study, tmp_path):
-    out = tmp_path / "runs"
-    changes = ["population.rounds=2", "compare.algorithm=['fedavg']"]
-    plan = config.load(study, changes)
-    run_study(plan, out, jobs=1)
-    (out / "tide/mark").touch()
-    for _ in range(2):
-        with pytest.raises(Stopped):
-            run_study(plan, out, jobs=1, stop=StopAfter(2))
-    assert (out / "tide.previous/mark").exists()
-    assert (out / "tide.unfinished/study.json").exists()
-    run_study(plan, out, jobs=1)
-    run_study(plan, out, jobs=1)
-    assert not (out / "tide.previous/mark").exists()  # a newer finished one
-    assert sorted(p.name for p in out.iterdir()) == ["tide", "tide.previous", "tide.unfinished"]
+def test_the_newest_run_with_the_same_settings_goes_on(study, tmp_path):
+    """Between them lies a run with other settings, which stays as it is."""
+    out, quick = tmp_path / "runs", ["population.rounds=2", "compare.algorithm=['fedavg']"]
+    plan, other = config.load(study, quick), config.load(study, [*quick, "train.steps=3"])
+    for one in (plan, other):
+        with pytest.raises(Stopped) as caught:
+            run_study(one, out, jobs=1, stop=StopAfter(2))
+    assert caught.value.folder == out / "tide/2"
+    folder, _ = run_study(plan, out, jobs=1, resume=True)
+    assert folder.path == out / "tide/1"
+    assert folder.is_finished
+    assert not StudyFolder(out / "tide/2").is_finished
+    assert run_study(plan, out, jobs=1)[0].path == out / "tide/3"
+    assert run_study(plan, out, jobs=1, resume=True)[0].path == out / "tide/3"  # finished
+    assert run_study(other, out, jobs=1, resume=True)[0].path == out / "tide/2"
 
 
 def test_one_folder_belongs_to_one_process(study, tmp_path):
-    out = tmp_path / "runs"
+    plan, out = config.load(study), tmp_path / "runs"
     with pytest.raises(Stopped):
-        run_study(config.load(study), out, jobs=1, stop=StopAfter(2))
-    with StudyFolder(out / "tide").locked():
-        for resume in (True, False):
-            with pytest.raises(OutputError, match="another that runs this study now"):
-                run_study(config.load(study), out, jobs=1, resume=resume)
+        run_study(plan, out, jobs=1, stop=StopAfter(2))
+    with StudyFolder(out / "tide/1").locked():
+        with pytest.raises(OutputError, match="another that runs this study now"):
+            run_study(plan, out, jobs=1, resume=True)
+        with pytest.raises(Stopped) as caught:  # anew is possible at any time
+            run_study(plan, out, jobs=1, stop=StopAfter(2))
+    assert caught.value.folder == out / "tide/2"
+
+
+def test_processes_that_begin_at_once_get_folders_of_their_own(study, tmp_path):
+    changes = ["--set", "population.rounds=1", "--set", "compare.algorithm=['fedavg']"]
+    both = [start("run", study, "--jobs", 1, *changes, cwd=tmp_path) for _ in range(2)]
+    for process in both:
+        _, err = process.communicate(timeout=120)
+        assert process.returncode == 0, err
+    assert sorted(path.name for path in (tmp_path / "runs/tide").iterdir()) == ["1", "2"]
+    same(tmp_path / "runs/tide/1", tmp_path / "runs/tide/2")
+
+
+def test_many_begin_at_once_and_none_gets_the_folder_of_another(tmp_path):
+    with ThreadPoolExecutor(16) as pool:
+        found = list(pool.map(lambda _: StudyFolder.begin(tmp_path / "tide").path.name, range(64)))
+    assert sorted(map(int, found)) == list(range(1, 65))
+
+
+def test_results_of_an_earlier_version_go_on_where_they_lie(study, undisturbed, tmp_path):
+    """There the files lay in the study's own folder, and runs had no identity."""
+    plan, out = config.load(study), tmp_path / "runs"
+    with pytest.raises(Stopped):
+        run_study(plan, out, jobs=1, stop=StopAfter(50))
+    (out / "tide/1").rename(out / "old")
+    (out / "tide").rmdir()
+    (out / "old").rename(out / "tide")
+    for path in out.rglob("identity.json"):
+        path.unlink()
+    folder, _ = run_study(plan, out, jobs=1, resume=True)
+    assert folder.path == out / "tide"
+    same(folder.path, undisturbed)
+    before = sorted(out.rglob("*"))
+    run_study(config.load(study, ["population.rounds=1"]), out, jobs=1)
+    assert set(before) < set(out.rglob("*"))
+    same(out / "tide/1", out / "tide/1")
+
+
+def test_swapped_folders_are_refused(study, tmp_path):
+    """Of two seeds in one cell, and of two cells; a report refuses them, too."""
+    plan, out = config.load(study, seeds=[1, 2]), tmp_path / "runs"
+    with pytest.raises(Stopped):
+        run_study(plan, out, jobs=1, stop=StopAfter(200))  # seed 1 has ended, seed 2 has not
+    seeds = [out / "tide/1/cells/01-algorithm-scaffold" / f"seed-{seed}" for seed in (1, 2)]
+    swap(*seeds)
+    message = (
+        r"must hold the run of cell 1 \(algorithm = scaffold\), seed 1\. Got .*scaffold\), seed 2\."
+    )
+    with pytest.raises(OutputError, match=message):
+        run_study(plan, out, jobs=1, resume=True)
+    with pytest.raises(OutputError, match=message):
+        StudyFolder(out / "tide/1").journals()
+    swap(*seeds)
+    run_study(plan, out, jobs=1, resume=True)
+    swap(*(out / "tide/1/cells").iterdir())
+    with pytest.raises(
+        OutputError, match=r"cell 1 \(algorithm = scaffold\).* Got the run of cell 2"
+    ):
+        StudyFolder(out / "tide/1").journals()
+
+
+def swap(one, other):
+    one.rename(one.with_name("aside"))
+    other.rename(one)
+    one.with_name("aside").rename(other)
 
 
 @pytest.mark.parametrize(
@@ -183,14 +251,14 @@ def test_a_signal_finishes_the_round_and_says_how_to_go_on(
     study, undisturbed, tmp_path, number, jobs
 ):
     process = start("run", study, "--jobs", jobs, cwd=tmp_path)
-    until_rounds(process, tmp_path / "runs/tide" / SCAFFOLD / "journal.jsonl", 3)
+    until_rounds(process, tmp_path / "runs/tide/1" / SCAFFOLD / "journal.jsonl", 3)
     process.send_signal(number)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 128 + number, err
     assert "stopping after this round" in err
     assert f"fedtide run {study} --jobs {jobs} --resume" in err
-    kept = list((tmp_path / "runs/tide" / SCAFFOLD / "checkpoints").glob("*.json"))
-    assert len(read(tmp_path / "runs/tide" / SCAFFOLD / "journal.jsonl")) == max(
+    kept = list((tmp_path / "runs/tide/1" / SCAFFOLD / "checkpoints").glob("*.json"))
+    assert len(read(tmp_path / "runs/tide/1" / SCAFFOLD / "journal.jsonl")) == max(
         int(path.stem) for path in kept
     )
     folder, _ = run_study(config.load(study), tmp_path / "runs", jobs=1, resume=True)
@@ -206,11 +274,14 @@ def test_a_finished_study_says_so(study, tmp_path):
     assert "tide is finished: nothing is left to do." in done.stdout
     assert "Report: " in done.stdout
     assert done.exit_code == 0
+    other = CliRunner().invoke(app, [*arguments, *changes, "--set", "train.lr=0.3"])
+    assert other.stdout == ""  # and nothing about being finished
+    assert re.search(r"train\.lr was 0\.1, is 0\.3\. Change them back", str(other.exception))
 
 
 def test_killed_at_any_moment(study, undisturbed, tmp_path):
     """SIGKILL, which nobody can hear, with one process and with workers; benchmarks/kill.py does more."""
-    journal = tmp_path / "runs/tide" / SCAFFOLD / "journal.jsonl"
+    journal = tmp_path / "runs/tide/1" / SCAFFOLD / "journal.jsonl"
     for rounds, jobs in ((5, 1), (40, 2)):
         process = start("run", study, "--jobs", jobs, "--resume", cwd=tmp_path)
         until_rounds(process, journal, rounds)
@@ -224,7 +295,7 @@ def test_a_second_signal_stops_at_once(study, tmp_path):
     long = 'steps = 100000\nsampling = "replacement"'  # a round takes very long
     study.write_text(STUDY.replace("steps = 2", long))
     process = start("run", study, "--jobs", 1, cwd=tmp_path)
-    until_rounds(process, tmp_path / "runs/tide" / SCAFFOLD / "journal.jsonl", 0)
+    until_rounds(process, tmp_path / "runs/tide/1" / SCAFFOLD / "journal.jsonl", 0)
     time.sleep(1)
     process.send_signal(signal.SIGINT)
     time.sleep(0.5)
@@ -232,7 +303,7 @@ def test_a_second_signal_stops_at_once(study, tmp_path):
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
     assert process.returncode == -signal.SIGINT
-    assert Path(tmp_path / "runs/tide/study.json").exists()
+    assert Path(tmp_path / "runs/tide/1/study.json").exists()
 
 
 @pytest.fixture
@@ -271,7 +342,7 @@ def test_a_full_disk_is_an_error_that_costs_nothing(study, undisturbed, disk):
     with pytest.raises(OutputError, match=r"No space left.*go on with --resume") as caught:
         run_study(plan, disk / "runs", jobs=1, watch=at_round(40, fill))
     assert str(disk) in str(caught.value)
-    kept = disk / "runs/tide" / SCAFFOLD / "checkpoints"
+    kept = disk / "runs/tide/1" / SCAFFOLD / "checkpoints"
     assert sorted(path.name for path in kept.glob("*.json")) == ["00000028.json", "00000035.json"]
     filler.unlink()
     folder, _ = run_study(plan, disk / "runs", jobs=1, resume=True)
@@ -280,7 +351,7 @@ def test_a_full_disk_is_an_error_that_costs_nothing(study, undisturbed, disk):
 
 def test_an_output_that_becomes_read_only(study, undisturbed, tmp_path):
     plan, out = config.load(study), tmp_path / "runs"
-    kept = out / "tide" / SCAFFOLD / "checkpoints"
+    kept = out / "tide/1" / SCAFFOLD / "checkpoints"
 
     def lock():
         mount("--bind", kept, kept)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -45,10 +46,10 @@ def test_run_prints_a_table_and_names_the_report(study, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "accuracy %" in done.stdout
     assert "±" in done.stdout
-    assert "Report: runs/small/report.html" in done.stdout
-    summary = json.loads((tmp_path / "runs/small/summary.json").read_text())
+    assert "Report: runs/small/1/report.html" in done.stdout
+    summary = json.loads((tmp_path / "runs/small/1/summary.json").read_text())
     assert len(summary["cells"][0]["metrics"]["accuracy"]["values"]) == 2
-    report = tmp_path / "runs/small/report.html"
+    report = tmp_path / "runs/small/1/report.html"
     report.unlink()
     assert fedtide("report", "runs/small", cwd=tmp_path).returncode == 0
     assert report.exists()
@@ -58,12 +59,32 @@ def test_figures_and_tables_of_a_study(study, tmp_path):
     assert fedtide("run", study, "--jobs", 1, cwd=tmp_path).returncode == 0
     done = fedtide("figures", "runs/small", "--format", "svg", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "runs/small/figures/accuracy.svg" in done.stdout.splitlines()
+    assert "runs/small/1/figures/accuracy.svg" in done.stdout.splitlines()
     done = fedtide("table", "runs/small", "--format", "latex", cwd=tmp_path)
     assert done.stdout.startswith("\\begin{table}"), done.stderr
     rounds = fedtide("table", "runs/small", "--rounds", cwd=tmp_path).stdout.splitlines()
     assert len(rounds) == 3
     assert rounds[0].startswith("seed,t,session")
+
+
+def test_every_run_is_kept_and_the_newest_is_meant(study, tmp_path):
+    """The terminal says what is kept where; commands say which results they took."""
+    for lr, others in ((0.1, ""), (0.2, "; other runs of this study: runs/small/1")):
+        done = fedtide("run", study, "--set", f"train.lr={lr}", "--jobs", 1, cwd=tmp_path)
+        assert done.stdout.endswith(f"Kept in runs/small/{round(10 * lr)}{others}\n"), done.stderr
+    done = fedtide("table", "runs/small", "--format", "csv", cwd=tmp_path)
+    assert done.stderr == "fedtide: the newest results in runs/small are runs/small/2\n"
+    newest = fedtide("table", "runs/small/2", "--format", "csv", cwd=tmp_path)
+    assert (newest.stdout, newest.stderr) == (done.stdout, "")
+    # Results of an earlier version, in the study's own folder: the newest until there are others.
+    old = tmp_path / "runs/old"
+    shutil.copytree(tmp_path / "runs/small/1", old)
+    done = fedtide("report", "runs/old", cwd=tmp_path)
+    assert (done.stdout, done.stderr) == ("Report: runs/old/report.html\n", "")
+    shutil.copytree(tmp_path / "runs/small/2", old / "1")
+    for folder, report in (("runs/old", "runs/old/1"), ("runs/old/study.json", "runs/old")):
+        done = fedtide("report", folder, cwd=tmp_path)
+        assert done.stdout == f"Report: {report}/report.html\n", done.stderr
 
 
 def test_check_says_what_would_run(study, tmp_path):

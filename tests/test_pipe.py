@@ -34,7 +34,7 @@ def test_one_object_per_round_equal_to_the_journal(study, tmp_path, capsys):
     run_study(plan, tmp_path, jobs=1, watch=JsonLines(plan).watch)
     objects = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert len(objects) == 4
-    assert objects == expected(tmp_path / "small")
+    assert objects == expected(tmp_path / "small/1")
 
 
 def test_the_command_prints_nothing_else_also_in_parallel(study, tmp_path):
@@ -43,7 +43,7 @@ def test_the_command_prints_nothing_else_also_in_parallel(study, tmp_path):
     assert not done.stderr
     objects = [json.loads(line) for line in done.stdout.splitlines()]
     objects.sort(key=lambda line: line["settings"] != {"algorithm": "fedavg"})  # each run in order
-    assert objects == expected(tmp_path / "runs/small")
+    assert objects == expected(tmp_path / "runs/small/1")
 
 
 def test_mistakes_go_to_stderr(study, tmp_path):
@@ -67,7 +67,7 @@ def test_a_reader_that_goes_away_does_not_end_the_study(study, tmp_path):
         process.stdout.close()
         assert process.wait(60) == 0
         assert process.stderr.read() == ""
-    assert (tmp_path / "runs/small/summary.json").exists()
+    assert (tmp_path / "runs/small/1/summary.json").exists()
 
 
 def test_a_watcher_that_fails_ends_the_study_and_nobody_waits(study, tmp_path):

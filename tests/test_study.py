@@ -8,6 +8,7 @@ from safetensors.torch import load_file
 
 from fedtide import config
 from fedtide.core.errors import DataError, OutputError, TrainingError
+from fedtide.record.folder import StudyFolder
 from fedtide.record.journal import read
 from fedtide.study import run_study
 
@@ -40,6 +41,7 @@ def test_every_promised_file_is_there(finished):
     assert "<html" in (folder.path / "report.html").read_text()
     run = folder.path / "cells" / "02-algorithm-scaffold" / "seed-2"
     assert sorted(p.name for p in run.iterdir()) == [
+        "identity.json",
         "journal.jsonl",
         "model.safetensors",
         "run.json",
@@ -90,21 +92,34 @@ def test_parallel_runs_equal_serial_runs_bit_for_bit(finished, tmp_path):
             assert lines[0] == lines[1]
 
 
-def test_earlier_results_are_kept_beside_new_ones(tmp_path):
-    one = study(compare={"seed": [1]})
-    run_study(one, tmp_path, jobs=1)
-    (tmp_path / "small" / "mark").touch()
-    run_study(one, tmp_path, jobs=1)
-    assert (tmp_path / "small.previous" / "mark").exists()
-    assert not (tmp_path / "small" / "mark").exists()
+def test_every_run_of_a_study_is_kept(tmp_path):
+    """Three runs with different settings: three folders, the first as it was."""
+    for lr in (0.1, 0.2, 0.3):
+        run_study(study(train={"steps": 2, "lr": lr}, compare={"seed": [1]}), tmp_path, jobs=1)
+    kept = StudyFolder.all_of(tmp_path / "small")
+    assert [folder.path.name for folder in kept] == ["3", "2", "1"]
+    rates = [f.read_json("settings.json")["cells"][0]["train"]["lr"] for f in kept]
+    assert rates == [0.3, 0.2, 0.1]
+    assert StudyFolder.newest(tmp_path / "small").path == tmp_path / "small/3"
+    assert StudyFolder.newest(tmp_path / "small/2").path == tmp_path / "small/2"
+
+
+def test_the_tenth_run_is_newer_than_the_ninth_and_a_killed_one_is_none(tmp_path):
+    for number in (1, 9, 10):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "study.json").touch()
+    assert StudyFolder.begin(tmp_path).path.name == "11"  # nothing is in it yet
+    assert StudyFolder.newest(tmp_path).path.name == "10"
+    assert StudyFolder.begin(tmp_path).path.name == "12"
 
 
 def test_a_foreign_folder_is_left_alone(tmp_path):
-    (tmp_path / "small").mkdir()
-    (tmp_path / "small" / "thesis.txt").write_text("years of work")
-    with pytest.raises(OutputError, match="must be a folder of FedTide results"):
-        run_study(study(), tmp_path, jobs=1)
-    assert (tmp_path / "small" / "thesis.txt").read_text() == "years of work"
+    (tmp_path / "small/1").mkdir(parents=True)
+    (tmp_path / "small/1/thesis.txt").write_text("years of work")
+    folder, _ = run_study(study(compare={"seed": [1]}), tmp_path, jobs=1)
+    assert folder.path == tmp_path / "small/2"
+    assert [path.name for path in (tmp_path / "small/1").iterdir()] == ["thesis.txt"]
+    assert (tmp_path / "small/1/thesis.txt").read_text() == "years of work"
 
 
 def test_an_output_that_cannot_be_written(tmp_path):

@@ -33,8 +33,8 @@ from fedtide.record.table import Format as TableFormat
 from fedtide.record.table import table as result_table
 from fedtide.record.watch import serve
 from fedtide.signals import Signals
-from fedtide.study import Outcome, Study, Watch, run_study
-from fedtide.terminal import Live, costs, results, straggling, where_time_went
+from fedtide.study import Outcome, Study, Watch, resumable, run_study
+from fedtide.terminal import Live, costs, kept, results, straggling, where_time_went
 
 app = typer.Typer(
     help="Federated learning for populations of clients that come and go.",
@@ -55,7 +55,12 @@ Changes = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, e.g. train.lr=0.1."),
 ]
 Seeds = Annotated[list[int], typer.Option("--seed", help="Use these seeds instead of the study's.")]
-ResultFolder = Annotated[Path, typer.Argument(help="A study's folder, e.g. runs/quickstart.")]
+ResultFolder = Annotated[
+    Path,
+    typer.Argument(
+        help="A study's folder, e.g. runs/quickstart (the newest run in it) or runs/quickstart/2."
+    ),
+]
 Out = Annotated[Path, typer.Option("--out", help="Folder for results.")]
 
 
@@ -71,7 +76,7 @@ def run(
         bool, typer.Option("--json", help="Print one JSON object per round, and nothing else.")
     ] = False,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with a study that broke off.")
+        bool, typer.Option("--resume", help="Go on with the newest run that has these settings.")
     ] = False,
     over_ray: Annotated[
         bool, typer.Option("--ray", help="Spread the runs over Ray: RAY_ADDRESS, or here.")
@@ -85,15 +90,16 @@ def run(
     if as_json:
         _run(plan, out, jobs, JsonLines(plan).watch, resume, over_ray)
         return
-    if resume and StudyFolder(out / plan.name).is_finished:
+    if resume and (before := resumable(plan, out)) and before.is_finished:
         console.print(f"{plan.name} is finished: nothing is left to do.", highlight=False)
     with Live(plan, console, quiet) as live:
         folder, summary = _run(plan, out, jobs, live.watch, resume, over_ray)
     console.print(results(plan, summary))
     if profile:
         console.print(where_time_went(folder))
-    console.print(f"Report: {folder.path / 'report.html'}")
-    console.print(f"Numbers: {folder.path / 'summary.json'}")
+    console.print(f"Report: {folder.path / 'report.html'}", soft_wrap=True)
+    console.print(f"Numbers: {folder.path / 'summary.json'}", soft_wrap=True)
+    console.print(kept(folder, out / plan.name), markup=False, soft_wrap=True)
 
 
 @app.command()
@@ -182,7 +188,7 @@ def report(
     folder: ResultFolder,
 ) -> None:
     """Write report.html anew from a study's journals."""
-    console.print(f"Report: {write_report(StudyFolder(folder))}")
+    console.print(f"Report: {write_report(_newest(folder))}", soft_wrap=True)
 
 
 @app.command()
@@ -207,7 +213,7 @@ def figures(
     width: Annotated[Width, typer.Option(help="Of a paper's column or page.")] = "column",
 ) -> None:
     """Write the report's charts as figures for a paper."""
-    for path in write_figures(StudyFolder(folder), format_, width):
+    for path in write_figures(_newest(folder), format_, width):
         console.print(str(path), markup=False, highlight=False, soft_wrap=True)
 
 
@@ -220,7 +226,7 @@ def table(
     ] = False,
 ) -> None:
     """Print the results as LaTeX, Markdown or CSV."""
-    found = read_results(StudyFolder(folder))
+    found = read_results(_newest(folder))
     typer.echo(rounds_csv(found) if rounds else result_table(found, format_), nl=False)
 
 
@@ -241,7 +247,8 @@ def main() -> None:
     except Stopped as stopped:
         words = [word for word in sys.argv[1:] if word != "--resume"]
         how = shlex.join(["fedtide", *words, "--resume"])
-        _say(f"stopped after a whole round; everything is kept. Go on with:\n  {how}")
+        where = f" in {stopped.folder}" if stopped.folder else ""
+        _say(f"stopped after a whole round; everything is kept{where}. Go on with:\n  {how}")
         sys.exit(128 + stopped.signal)
     except FedTideError as error:
         _say(str(error))
@@ -253,8 +260,16 @@ def _run(plan: Study, out: Path, jobs: int, watch: Watch, resume: bool, over_ray
     with Signals() as signals:
         try:
             return run_study(plan, out, jobs, watch, resume, signals.stop, over_ray)
-        except Stopped:
-            raise Stopped(signals.number or SIGTERM) from None
+        except Stopped as stopped:
+            raise Stopped(signals.number or SIGTERM, stopped.folder) from None
+
+
+def _newest(folder: Path) -> StudyFolder:
+    """The results that a folder stands for; says which, if there could be several."""
+    found = StudyFolder.newest(folder)
+    if found.path != folder:
+        _say(f"the newest results in {folder} are {found.path}")
+    return found
 
 
 def _say(text: str) -> None:

@@ -18,7 +18,7 @@ from fedtide.engines.house import House
 from fedtide.experiment import Experiment, run
 from fedtide.processes import Stop, in_processes
 from fedtide.record.checkpoint import Checkpoints, Stopped
-from fedtide.record.files import write_json, writing
+from fedtide.record.files import write_json
 from fedtide.record.folder import StudyFolder, labelled, write_model
 from fedtide.record.journal import Journal, Line, read
 from fedtide.record.metrics import Metric
@@ -131,26 +131,28 @@ def run_study(
 ) -> Outcome:
     """Run every cell with every seed; results are the same for any number of `jobs` (0: one per core).
 
+    Results go to a new folder, `out`/<study>/<number>; those of earlier runs stay as they are.
+
     `over_ray` spreads the runs over a Ray cluster instead of over this machine's processes.
 
-    With `resume` a study that broke off goes on where it was, and a finished one is left as it is. Once
-    `stop` is true every run ends after its round, keeps everything and raises `Stopped`.
+    With `resume` the newest run with these settings goes on where it broke off; a finished one is left as
+    it is. Once `stop` is true every run ends after its round, keeps everything and raises `Stopped`.
     """
     if over_ray:
         check_over_ray(study)
-    folder = StudyFolder(Path(out) / study.name)
-    settings = described(study)
-    goes_on = resume and folder.exists
-    if goes_on:
-        check_same(folder, settings)
-        if folder.is_finished:
-            return Outcome(folder, folder.read_json("summary.json"))
+    before = resumable(study, out) if resume else None
+    if before and before.is_finished:
+        return Outcome(before, before.read_json("summary.json"))
     preflight(study)
-    if not goes_on:
-        files = {"study.toml": study.source, "study.json": about(study), "settings.json": settings}
-        folder = StudyFolder.create(Path(out), study.name, files)
+    folder = before or StudyFolder.begin(Path(out) / study.name)
     with folder.locked():
-        return Outcome(folder, _finish(study, folder, jobs, watch, stop, over_ray))
+        if not before:
+            folder.write(beginning(study))
+        try:
+            return Outcome(folder, _finish(study, folder, jobs, watch, stop, over_ray))
+        except Stopped as stopped:
+            stopped.folder = folder.path
+            raise
 
 
 def _finish(
@@ -232,17 +234,34 @@ def described(study: Study) -> dict[str, Any]:
     return {**shared, "cells": cells}
 
 
-def check_same(folder: StudyFolder, settings: Mapping[str, Any]) -> None:
-    """A study goes on as it began, or not at all."""
-    found = list(differences(folder.read_json("settings.json"), settings))
-    if found:
-        shown = "; ".join(found[:SHOWN]) + (
-            f"; and {len(found) - SHOWN} more" * (len(found) > SHOWN)
-        )
-        raise ConfigError(
-            f"--resume: the study must be the one that {folder.path} holds. Got another: {shown}. "
-            "Change it back, or run it anew without --resume."
-        )
+def beginning(study: Study) -> dict[str, Any]:
+    """The files of a study that begins; study.json is the last, since a folder counts from then on."""
+    return {
+        "study.toml": study.source,
+        "settings.json": described(study),
+        "study.json": about(study),
+    }
+
+
+def resumable(study: Study, out: str | Path) -> StudyFolder | None:
+    """The newest run of this study with these settings; None where it was never run.
+
+    Where all runs have other settings, nothing can go on: a `ConfigError` that shows what differs.
+    """
+    folders, settings = StudyFolder.all_of(Path(out) / study.name), described(study)
+    found: list[str] = []
+    for folder in folders:
+        other = list(differences(folder.read_json("settings.json"), settings))
+        if not other:
+            return folder
+        found = found or other
+    if not folders:
+        return None
+    shown = "; ".join(found[:SHOWN]) + f"; and {len(found) - SHOWN} more" * (len(found) > SHOWN)
+    raise ConfigError(
+        "--resume: the study must be one that was run before with the same settings. Got others than "
+        f"{folders[0].path} has: {shown}. Change them back, or run the study anew without --resume."
+    )
 
 
 def tracking(study: Study, folder: StudyFolder) -> Tracking:
@@ -292,7 +311,7 @@ def run_one(
 ) -> dict[str, Metric]:
     """One run and its files, as far as they are not there already."""
     e = run_.experiment
-    folder = StudyFolder(path).run(run_.cell, run_.label, e.seed)
+    folder = StudyFolder(path).claimed(run_.cell, run_.label, e.seed)
 
     def tell(line: Line) -> None:
         watch(Progress(run_.label, e.seed, line, run_.cell))
@@ -303,8 +322,6 @@ def run_one(
         return ended(folder)
     if stop():
         raise Stopped
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
     checkpoints = Checkpoints(folder / "checkpoints", e.checkpoint, stop)
     journal = Journal(folder / "journal.jsonl", fresh=False)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from statistics import fmean
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -27,6 +28,7 @@ Metrics = dict[str, Any]
 AFTER, RECOVERY = "after\nchanges %", "rounds to\nrecover"
 LATENCY = "network\nseconds"
 MOST = 5  # columns of numbers
+NAMED = 3  # folders of other runs
 SPARE = ("MB up", "best %", "seconds", "snapshots %")  # left out first
 
 
@@ -217,6 +219,13 @@ def straggling(price: Mapping[str, Any], most: int = 10) -> str:
     shares = sorted(price["straggle_share"].items(), key=lambda item: (-item[1], item[0]))
     named = ", ".join(f"{client} ({share:.0%})" for client, share in shares[:most])
     return named + (f" and {len(shares) - most} more" if len(shares) > most else "")
+
+
+def kept(folder: StudyFolder, study: Path) -> str:
+    """Where the results are, and those of earlier runs of the same study."""
+    others = [str(other.path) for other in StudyFolder.all_of(study) if other.path != folder.path]
+    named = ", ".join(others[:NAMED]) + f" and {len(others) - NAMED} more" * (len(others) > NAMED)
+    return f"Kept in {folder.path}" + (f"; other runs of this study: {named}" if others else "")
 
 
 def where_time_went(folder: StudyFolder) -> Table:

@@ -149,14 +149,14 @@ def test_the_page_survives_a_crash_and_a_folder_that_vanishes(page, folder):
     run.broken = True  # the run dies here
     run.go_on()
     run.join(60)
-    study = folder / "runs" / "study"
+    study = folder / "runs" / "study" / "1"
     long_ago = time.time() - 100
     for path in [*study.glob("cells/*/*/journal.jsonl"), study / "study.json"]:
         os.utime(path, (long_ago, long_ago))
     shows(page, "#numbers", "no news for")
     assert "it may have stopped" in page.inner_text("#numbers")
     shutil.rmtree(study)
-    shows(page, "#note", "study is no longer there")
+    shows(page, "#note", "study/1 is no longer there")
     assert page.query_selector_all("nav a") == []
     shutil.rmtree(folder / "runs")
     page.wait_for_timeout(1500)

@@ -90,23 +90,23 @@ def test_pages_and_data(server, finished):
         assert "default-src 'none'" in answer.headers["content-security-policy"]
     answer, body = ask(server, "/studies")
     (study,) = json.loads(body)["studies"]
-    assert (study["name"], study["state"]) == ("small", "finished")
+    assert (study["name"], study["state"]) == ("small/1", "finished")
     assert (study["rounds"], study["total"], study["ended"], study["runs"]) == (12, 12, 4, 4)
-    answer, body = ask(server, "/studies/small")
+    answer, body = ask(server, "/studies/small/1")
     told = json.loads(body)
     assert told["question"] == "Does it work?"
     assert [cell["label"] for cell in told["cells"]] == ["train.lr = 0.1", "train.lr = 0.2"]
-    journals = sorted(finished.glob("small/cells/*/*/journal.jsonl"))
+    journals = sorted(finished.glob("small/1/cells/*/*/journal.jsonl"))
     lines = [json.loads(line) for path in journals for line in path.read_text().splitlines()]
     keys = ("t", "session", "population", "cohort", "accuracy", "loss")
     assert [event[1:7] for event in told["events"]] == [[x[key] for key in keys] for x in lines]
     assert [event[0] for event in told["events"]] == [0] * 3 + [1] * 3 + [2] * 3 + [3] * 3
-    later = json.loads(ask(server, f"/studies/small?epoch={told['epoch']}&since=10")[1])
+    later = json.loads(ask(server, f"/studies/small/1?epoch={told['epoch']}&since=10")[1])
     assert later["events"] == told["events"][10:]
-    other = json.loads(ask(server, "/studies/small?epoch=other&since=10")[1])
+    other = json.loads(ask(server, "/studies/small/1?epoch=other&since=10")[1])
     assert other["events"] == told["events"]
-    answer, body = ask(server, "/reports/small")
-    assert body == (finished / "small/report.html").read_bytes()
+    answer, body = ask(server, "/reports/small/1")
+    assert body == (finished / "small/1/report.html").read_bytes()
     assert answer.headers["content-security-policy"].startswith("sandbox")
 
 
@@ -123,7 +123,7 @@ def test_pages_and_data(server, finished):
         "/reports/%2e%2e%2f%2e%2e%2fetc%2fpasswd",
         "/reports/absent",
         "/study.json",
-        "/small/study.json",
+        "/small/1/study.json",
         "/page.py",
         "//etc/passwd",
     ],
@@ -157,7 +157,7 @@ def test_its_own_names_and_nothing_but_reading(server):
     for host in (f"localhost:{server}", f"127.0.0.1:{server}", "[::1]"):
         assert ask(server, "/studies", Host=host)[0].status == 200
     for method in ("POST", "PUT", "DELETE", "PATCH"):
-        assert ask(server, "/studies/small", method)[0].status == 405
+        assert ask(server, "/studies/small/1", method)[0].status == 405
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_a_line_that_cannot_come_next(tmp_path, bad):
 
 def killed(runs):
     """The study as if it had been killed in the last round of its third run."""
-    study = runs / "small"
+    study = runs / "small/1"
     (study / "summary.json").unlink()
     (study / "report.html").unlink()
     third, fourth = sorted(study.glob("cells/*/*/journal.jsonl"))[2:]
@@ -246,33 +246,33 @@ def test_a_run_that_crashed(runs):
     gallery = Gallery(runs)
     (study,) = gallery.studies()
     assert (study["state"], study["rounds"], study["ended"]) == ("running", 8, 2)
-    for path in [*runs.glob("small/cells/*/*/journal.jsonl"), runs / "small/study.json"]:
+    for path in [*runs.glob("small/1/cells/*/*/journal.jsonl"), runs / "small/1/study.json"]:
         os.utime(path, (time.time() - 90, time.time() - 90))
     if Path("/proc/locks").exists():
-        with StudyFolder(runs / "small").locked():  # a process is at work: just a long round
+        with StudyFolder(runs / "small/1").locked():  # a process is at work: just a long round
             assert Gallery(runs).studies()[0]["state"] == "running"
     (study,) = Gallery(runs).studies()
     assert study["state"] == "quiet"
     assert 89 < study["age"] < 120
-    before = gallery.study("small", "", 0)
+    before = gallery.study("small/1", "", 0)
     text = journal.read_text()
     journal.write_text(text[: text.index("\n") + 1])  # resumed from a checkpoint after round 1
-    after = gallery.study("small", before["epoch"], len(before["events"]))
+    after = gallery.study("small/1", before["epoch"], len(before["events"]))
     while after["more"]:
-        after = gallery.study("small", after["epoch"], 0)
+        after = gallery.study("small/1", after["epoch"], 0)
     assert after["epoch"] != before["epoch"]
     assert [event[:2] for event in after["events"][6:]] == [(2, 0)]
 
 
 def test_a_study_that_vanishes_or_is_run_again(runs):
     gallery = Gallery(runs)
-    before = gallery.study("small", "", 0)
+    before = gallery.study("small/1", "", 0)
     shutil.rmtree(runs / "small")
     assert gallery.studies() == []
-    assert gallery.study("small", before["epoch"], 12) is None
+    assert gallery.study("small/1", before["epoch"], 12) is None
     (runs / "small.toml").write_text(STUDY.replace("lr = [0.1, 0.2]", "lr = [0.3]"))
     run_study(config.load(runs / "small.toml"), runs, jobs=1)
-    again = gallery.study("small", before["epoch"], 12)
+    again = gallery.study("small/1", before["epoch"], 12)
     assert [cell["label"] for cell in again["cells"]] == ["train.lr = 0.3"]
     assert len(again["events"]) == 6
     shutil.rmtree(runs)
@@ -280,13 +280,28 @@ def test_a_study_that_vanishes_or_is_run_again(runs):
 
 
 def test_a_folder_that_is_one_study_and_damaged_ones(runs):
-    assert [study["name"] for study in Gallery(runs / "small").studies()] == ["small"]
+    for folder in (runs / "small", runs / "small/1"):
+        assert [study["name"] for study in Gallery(folder).studies()] == ["small/1"]
     for name, text in {"a": "{", "b": "[]", "c": '{"cells": [{}], "seeds": [1]}'}.items():
         (runs / name).mkdir()
         (runs / name / "study.json").write_text(text)
     (runs / "d").mkdir()
     (runs / "d" / "study.json").write_text('{"cells": [{"label": "x"}], "seeds": ["../../../up"]}')
-    assert [study["name"] for study in Gallery(runs).studies()] == ["small"]
+    assert [study["name"] for study in Gallery(runs).studies()] == ["small/1"]
+
+
+def test_every_run_of_a_study_is_followed(runs):
+    """Those with a number, and one of an earlier version, whose files lie in the study's own folder."""
+    shutil.copytree(runs / "small/1", runs / "small/12")
+    shutil.copytree(runs / "small/1", runs / "small", dirs_exist_ok=True)
+    shutil.copytree(runs / "small/1", runs / "old.previous")
+    names = {"small", "small/1", "small/12"}
+    assert {study["name"] for study in Gallery(runs).studies()} == names | {"old.previous"}
+    assert {study["name"] for study in Gallery(runs / "small").studies()} == names
+    gallery = Gallery(runs)
+    assert gallery.report("small/12") == runs / "small/12/report.html"
+    assert gallery.report("small") == runs / "small/report.html"
+    assert len(gallery.study("small", "", 0)["events"]) == 12
 
 
 def test_much_is_told_in_parts(runs, monkeypatch):
@@ -294,11 +309,11 @@ def test_much_is_told_in_parts(runs, monkeypatch):
     monkeypatch.setattr("fedtide.record.watch.gallery.READ", 1500)
     gallery, events, epoch = Gallery(runs), [], ""
     for _ in range(30):
-        told = gallery.study("small", epoch, len(events))
+        told = gallery.study("small/1", epoch, len(events))
         epoch = told["epoch"]
         assert len(told["events"]) <= 5
         events += told["events"]
         if not told["more"]:
             break
     monkeypatch.undo()
-    assert events == Gallery(runs).study("small", "", 0)["events"]
+    assert events == Gallery(runs).study("small/1", "", 0)["events"]

@@ -51,9 +51,10 @@ class Checkpointing:
 class Stopped(Exception):
     """The run was asked to stop, by a signal perhaps, and has done so after a whole round."""
 
-    def __init__(self, signal: int = 0) -> None:
+    def __init__(self, signal: int = 0, folder: Path | None = None) -> None:
         super().__init__(signal)
         self.signal = signal
+        self.folder = folder  # of the study, where everything is kept
 
 
 class Kept(NamedTuple):

@@ -1,17 +1,20 @@
-"""The folder of a study: who writes which file, and how it is read again.
+"""The folders of a study: one for every time it is run, who writes which file, and how it is read again.
 
-    study.toml            the study as it was run
-    study.json            its cells and seeds, versions and machine
-    settings.json         every setting of every cell, defaults included
-    cells/<number>-<cell>/seed-<n>/
-        journal.jsonl     one JSON line per round
-        checkpoints/      everything that changes, until the run has ended
-        model.safetensors the final model
-        run.json          metrics of the run, its engine
-    summary.json          means and spreads over the seeds: the file for other tools
-    report.html           the same, to look at
+    <study>/<number>/         1, 2, 3 ...: nothing that is there is ever written over or removed
+        study.toml            the study as it was run
+        study.json            its cells and seeds, versions and machine
+        settings.json         every setting of every cell, defaults included
+        cells/<number>-<cell>/seed-<n>/
+            identity.json     of which cell and seed this is the run
+            journal.jsonl     one JSON line per round
+            checkpoints/      everything that changes, until the run has ended
+            model.safetensors the final model
+            run.json          metrics of the run, its engine
+        summary.json          means and spreads over the seeds: the file for other tools
+        report.html           the same, to look at
 
 Everything but the journal is written to a temporary name and renamed, so no half-written file remains.
+Earlier versions put these files into <study>/ itself; such folders are read alike.
 """
 
 from __future__ import annotations
@@ -19,10 +22,9 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,7 +33,7 @@ from safetensors.torch import save
 from fedtide.core.errors import OutputError
 from fedtide.core.task import Layout
 from fedtide.core.types import Model
-from fedtide.record.files import write_bytes, write_json, write_text
+from fedtide.record.files import write_bytes, write_json, write_text, writing
 from fedtide.record.journal import Line, read
 
 if sys.platform != "win32":
@@ -48,36 +50,46 @@ class CellRecord(NamedTuple):
 
 
 class StudyFolder:
-    """Reads and writes one study's results."""
+    """Reads and writes the results of one time that a study was run."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @classmethod
-    def create(cls, out: Path, name: str, files: Mapping[str, Any]) -> StudyFolder:
-        """A fresh folder with these files, text or JSON, all of them or none.
-
-        Results of an earlier run are kept beside it: as <name>.previous, or as <name>.unfinished, so that
-        a run that broke off never takes the place of one that came to its end.
-        """
-        folder, fresh = cls(out / name), out / f".{name}.new"
+    def begin(cls, study: Path) -> StudyFolder:
+        """A new folder in that of the study, numbered after all others; no two processes get the same."""
         try:
-            out.mkdir(parents=True, exist_ok=True)
-            shutil.rmtree(fresh, ignore_errors=True)  # of a run that was killed right here
-            fresh.mkdir()
-            for file, content in files.items():
-                write = write_text if isinstance(content, str) else write_json
-                write(fresh / file, content)
-            folder._set_aside()
-            fresh.rename(folder.path)
+            study.mkdir(parents=True, exist_ok=True)
+            number = max((int(path.name) for path in _numbered(study)), default=0)
+            while True:
+                number += 1
+                with suppress(FileExistsError):  # another process has just taken this number
+                    (study / str(number)).mkdir()
+                    return cls(study / str(number))
         except OSError as error:
             raise OutputError(
-                f"--out must be a folder that can be written. Got {out} ({error.strerror}). "
+                f"--out must be a folder that can be written. Got {study.parent} ({error.strerror}). "
                 "Choose another with --out."
             ) from error
-        finally:
-            shutil.rmtree(fresh, ignore_errors=True)
-        return folder
+
+    @classmethod
+    def all_of(cls, study: Path) -> list[StudyFolder]:
+        """Every time that a study was run, the newest first; last what lies in `study` without a number."""
+        newest_first = sorted(_numbered(study), key=lambda path: int(path.name), reverse=True)
+        return [folder for path in (*newest_first, study) if (folder := cls(path)).exists]
+
+    @classmethod
+    def newest(cls, path: Path) -> StudyFolder:
+        """The newest results in a study's folder; `path` may also be one of its numbers, or a study.json."""
+        if path.name == "study.json":
+            return cls(path.parent)
+        return next(iter(cls.all_of(path)), cls(path))
+
+    def write(self, files: Mapping[str, Any]) -> None:
+        """These files, text or JSON, in this order."""
+        for file, content in files.items():
+            write = write_text if isinstance(content, str) else write_json
+            write(self.path / file, content)
 
     @property
     def exists(self) -> bool:
@@ -108,29 +120,25 @@ class StudyFolder:
         except BlockingIOError as error:
             raise OutputError(
                 f"{self.path} must belong to one process. Got another that runs this study now. "
-                "Wait for it, or choose another --out."
+                "Wait for it, or run the study anew without --resume."
             ) from error
         except OSError:
             return  # a file system without locks
 
-    def _set_aside(self) -> None:
-        """Make room for a new run."""
-        if not self.path.exists():
-            return
-        if not self.exists:
-            raise OutputError(
-                f"--out: {self.path} must be a folder of FedTide results. Got something else. "
-                "Move it away or choose another --out."
-            )
-        with self.locked():
-            end = "previous" if self.is_finished else "unfinished"
-            aside = self.path.with_name(f"{self.path.name}.{end}")
-            shutil.rmtree(aside, ignore_errors=True)
-            self.path.rename(aside)
-
     def run(self, cell: int, label: str, seed: int) -> Path:
         """Where one run's files are."""
         return self.path / "cells" / f"{cell + 1:02}-{slug(label)}" / f"seed-{seed}"
+
+    def claimed(self, cell: int, label: str, seed: int) -> Path:
+        """The folder of one run, which must be there for this cell and seed or not be there yet."""
+        path = self.run(cell, label, seed)
+        if (path / "identity.json").exists():
+            _check_identity(path, cell, label, seed)
+            return path
+        with writing(path):
+            path.mkdir(parents=True, exist_ok=True)
+        write_json(path / "identity.json", _identity(cell, label, seed))
+        return path
 
     def journals(self) -> list[CellRecord]:
         """Every cell with the journals of its finished and unfinished runs."""
@@ -140,6 +148,8 @@ class StudyFolder:
             runs, ends = {}, {}
             for seed in about["seeds"]:
                 path = self.run(number, cell["label"], seed)
+                if (path / "identity.json").exists():  # folders of earlier versions have none
+                    _check_identity(path, number, cell["label"], seed)
                 if (path / "journal.jsonl").exists() and (lines := read(path / "journal.jsonl")):
                     runs[seed] = lines
                 if (path / "run.json").exists():
@@ -156,6 +166,28 @@ class StudyFolder:
                 f"{self.path} must be the folder of a study. Got no readable {name} there. "
                 "Name a folder that 'fedtide run' wrote, for example runs/quickstart."
             ) from error
+
+
+def _identity(cell: int, label: str, seed: int) -> dict[str, Any]:
+    return {"cell": cell + 1, "label": label, "seed": seed}
+
+
+def _check_identity(path: Path, cell: int, label: str, seed: int) -> None:
+    """Refuse the files of another run, as when folders were moved by hand."""
+    must, found = _identity(cell, label, seed), StudyFolder(path).read_json("identity.json")
+    if found != must:
+        raise OutputError(
+            f"{path} must hold the run of {_named(must)}. Got the run of {_named(found)}. "
+            "Move the folder back, or run the study anew without --resume."
+        )
+
+
+def _named(identity: Mapping[str, Any]) -> str:
+    return "cell {cell} ({label}), seed {seed}".format_map(identity)
+
+
+def _numbered(study: Path) -> list[Path]:
+    return [path for path in study.glob("[0-9]*") if path.name.isdecimal()]
 
 
 def slug(label: str) -> str:

@@ -74,7 +74,7 @@ class Tracker(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class TensorBoard(Tracker):
-    """Event files beside the journals: tensorboard --logdir runs/<study>/cells."""
+    """Event files beside the journals: tensorboard --logdir runs/<study>."""
 
     packages: ClassVar[tuple[str, ...]] = ("tensorboard",)
 
@@ -173,7 +173,7 @@ class _Store(Logbook):
 
 @dataclass(frozen=True, kw_only=True)
 class WandB(Tracker):
-    """Weights & Biases, offline: wandb sync runs/<study>/wandb/offline-run-* sends it later."""
+    """Weights & Biases, offline: wandb sync runs/<study>/<number>/wandb/offline-run-* sends it later."""
 
     packages: ClassVar[tuple[str, ...]] = ("wandb",)
     project: str = ""  # empty: the study's name

@@ -28,7 +28,7 @@ Event = tuple[Any, ...]  # run, t, the columns, seconds
 
 
 class Gallery:
-    """Follows all studies in a folder, or the one that the folder is."""
+    """Follows all runs of all studies in a folder, of one study, or the one run that the folder is."""
 
     def __init__(self, root: Path) -> None:
         self.root = root.resolve()
@@ -36,9 +36,9 @@ class Gallery:
         self._lock = Lock()  # one thread reads at a time
 
     def studies(self) -> list[dict[str, Any]]:
-        """Every study and how far it is, the one with the latest news first."""
+        """Every run of a study and how far it is, the one with the latest news first."""
         with self._lock:
-            walls = {name: self._wall(name, path) for name, path in self._paths()}
+            walls = {name: self._wall(name, path) for name, path in self._paths().items()}
             self._walls = {name: wall for name, wall in walls.items() if wall}
             for wall in self._walls.values():
                 if not wall.is_finished:
@@ -49,7 +49,7 @@ class Gallery:
     def study(self, name: str, epoch: str, since: int) -> dict[str, Any] | None:
         """One study with its rounds from the number `since` on; from the first, if its epoch is another."""
         with self._lock:
-            path = dict(self._paths()).get(name)  # never a path made of what was asked for
+            path = self._paths().get(name)  # never a path made of what was asked for
             wall = self._wall(name, path) if path else None
             if wall is None:
                 return None
@@ -70,23 +70,17 @@ class Gallery:
 
     def report(self, name: str) -> Path | None:
         """The report of a study, if it has one."""
-        path = dict(self._paths()).get(name)
+        path = self._paths().get(name)
         report = path / "report.html" if path else None
         return report if report and report.is_file() and not report.is_symlink() else None
 
-    def _paths(self) -> Iterator[tuple[str, Path]]:
-        """The studies by name; links that lead out of the folder are not followed."""
-        if (self.root / "study.json").is_file():
-            yield self.root.name, self.root
-            return
-        try:
-            with os.scandir(self.root) as entries:
-                folders = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
-        except OSError:  # not there yet, or no longer
-            return
-        for name in sorted(folders):
-            if not name.startswith(".") and (self.root / name / "study.json").is_file():
-                yield name, self.root / name
+    def _paths(self) -> dict[str, Path]:
+        """Every run of every study by name; links that lead out of the folder are not followed."""
+        found = dict(_runs(self.root))
+        if not (self.root / "study.json").is_file():
+            for path in _folders(self.root):
+                found |= {} if path.name.startswith(".") else dict(_runs(path))
+        return found
 
     def _wall(self, name: str, path: Path) -> Wall | None:
         """What is known of a study; anew if it is another study by now."""
@@ -196,6 +190,24 @@ class Wall:
             ],
             "report": (self.path / "report.html").is_file(),
         }
+
+
+def _runs(study: Path) -> Iterator[tuple[str, Path]]:
+    """The runs in a study's folder as <study>/<number>; the folder itself, if that is where results lie."""
+    if (study / "study.json").is_file():
+        yield f"{study.parent.name}/{study.name}" if study.name.isdecimal() else study.name, study
+    for path in _folders(study):
+        if path.name.isdecimal() and (path / "study.json").is_file():
+            yield f"{study.name}/{path.name}", path
+
+
+def _folders(root: Path) -> list[Path]:
+    try:
+        with os.scandir(root) as entries:
+            names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except OSError:  # not there yet, or no longer
+        return []
+    return [root / name for name in sorted(names)]
 
 
 def is_held(path: Path) -> bool:

@@ -99,8 +99,8 @@ def application(root: Path, host: str) -> ASGIApp:
     routes = [
         *(Route(f"/{name}", page) for name in PAGE),
         Route("/studies", studies),
-        Route("/studies/{name}", study),
-        Route("/reports/{name}", report),
+        Route("/studies/{name:path}", study),
+        Route("/reports/{name:path}", report),
     ]
     return Guard(Starlette(routes=routes), host)
 
