@@ -100,7 +100,7 @@ def test_the_table_leaves_room_for_the_settings():
         return {"mean": mean, "std": 0.0, "values": [mean, mean]}
 
     def metrics():
-        one = {"transition_accuracy": {"mean": [], "std": [], "values": [[], []]}}
+        one = {"transition_accuracy": {"mean": None, "std": None, "values": [[], []]}}
         names = "accuracy best_accuracy snapshot_share bytes_up latency joules wall_seconds"
         return one | {name: metric(0.0123) for name in names.split()}
 
@@ -112,3 +112,21 @@ def test_the_table_leaves_room_for_the_settings():
     assert "0.0123" in text  # joules, not 0.0
     assert "…" not in text
     assert "MB up" not in text
+
+
+def test_the_best_setting_is_so_over_all_sessions_of_each_seed():
+    """Cut to the sessions that both seeds had, 0.2 would be ahead of 0.1."""
+
+    def metrics(*lists):
+        names = "accuracy bytes_up latency joules wall_seconds"
+        after = {
+            name: {"values": list(lists)} for name in ("transition_accuracy", "recovery_rounds")
+        }
+        return after | {n: {"mean": 0.5, "std": 0.0, "values": [0.5] * 2} for n in names.split()}
+
+    cells = [
+        {"settings": {"lr": 0.1}, "metrics": metrics([0.4, 0.9], [0.4])},
+        {"settings": {"lr": 0.2}, "metrics": metrics([0.5, 0.1], [0.5])},
+    ]
+    table = results(SimpleNamespace(name="tides", seeds=(1, 2)), {"cells": cells})
+    assert [row.style for row in table.rows] == ["bold", None]

@@ -124,7 +124,7 @@ def results(study: Study, summary: dict[str, Any]) -> Table:
     for name in names or ["setting"]:
         table.add_column(name, overflow="fold", min_width=8)
     columns = dict(COLUMNS)
-    if not any(cell["metrics"]["transition_accuracy"]["mean"] for cell in cells):
+    if not any(_by_seed(cell["metrics"]["transition_accuracy"]) for cell in cells):
         del columns[AFTER], columns[RECOVERY]
     else:
         del columns["best %"]  # of different clients in different sessions: it says little
@@ -147,8 +147,13 @@ def results(study: Study, summary: dict[str, Any]) -> Table:
 
 def _score(metrics: Metrics) -> float:
     """What decides which setting is best: accuracy after changes where clients change, else at the end."""
-    after = metrics["transition_accuracy"]["mean"]
+    after = _by_seed(metrics["transition_accuracy"])
     return float(fmean(after) if after else metrics["accuracy"]["mean"])
+
+
+def _by_seed(metric: Metrics) -> list[float]:
+    """A metric of sessions: its mean over those of each seed, which may differ in number."""
+    return [fmean(sessions) for sessions in metric["values"] if sessions]
 
 
 def _percent(metric: Metrics) -> str:
@@ -163,13 +168,13 @@ def _short(number: float) -> str:
 
 def _after_changes(metrics: Metrics) -> str:
     """The mean over all transitions of a run."""
-    runs = [fmean(run) for run in metrics["transition_accuracy"]["values"] if run]
+    runs = _by_seed(metrics["transition_accuracy"])
     return _percent(spread(runs)) if runs else "-"
 
 
 def _recovery(metrics: Metrics) -> str:
     """Rounds until 95 % of the first setting's peak, the mean over all transitions."""
-    runs = [fmean(run) for run in metrics["recovery_rounds"]["values"] if run]
+    runs = _by_seed(metrics["recovery_rounds"])
     return f"{fmean(runs):.1f}" if runs else "-"
 
 

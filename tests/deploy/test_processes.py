@@ -38,7 +38,7 @@ def app(folder, text):
 
 
 def journal(out):
-    (path,) = out.glob("study/cells/*/*/journal.jsonl")
+    (path,) = out.glob("study/1/cells/*/*/journal.jsonl")
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
@@ -80,7 +80,7 @@ seed = [5]
     simulated = run_study(
         config.load(tmp_path / "study.toml"), tmp_path / "simulated", jobs=1
     ).folder
-    here = sorted((tmp_path / "real" / "study").glob("cells/*/*/model.safetensors"))
+    here = sorted((tmp_path / "real" / "study" / "1").glob("cells/*/*/model.safetensors"))
     there = sorted(simulated.path.glob("cells/*/*/model.safetensors"))
     assert len(here) == len(there) == len(ALGORITHMS)
     assert [path.read_bytes() for path in here] == [path.read_bytes() for path in there]

@@ -114,6 +114,15 @@ def test_metrics_of_a_run():
     assert metrics(fast)["snapshot_share"] == 0.5
 
 
-def test_seeds_with_different_sessions():
-    """Processes change clients at different times; places that all seeds have are summarised."""
-    assert spread([[1.0, 2.0, 9.0], [3.0, 4.0]])["mean"] == [2.0, 3.0]
+def test_seeds_with_different_numbers_of_sessions():
+    """Each seed counts alike, with all its sessions; sessions of the same number need not correspond."""
+    found = spread([[1.0, 2.0, 9.0], [3.0, 5.0]])
+    assert found == {"mean": 4.0, "std": 0.0, "values": [[1.0, 2.0, 9.0], [3.0, 5.0]]}
+    assert spread([[1.0, 3.0], []])["mean"] == 2.0
+    assert spread([[], []]) == {"mean": None, "std": None, "values": [[], []]}
+
+
+def test_seeds_with_as_many_sessions_each():
+    found = spread([[1.0, 2.0], [3.0, 6.0]])
+    assert (found["mean"], found["std"]) == (3.0, pytest.approx(1.5 * 2**0.5))
+    assert found["by_session"] == {"mean": [2.0, 4.0], "std": pytest.approx([2**0.5, 8**0.5])}

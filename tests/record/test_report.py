@@ -365,3 +365,11 @@ def test_same_colour_everywhere(two):
 def test_no_temporary_file_remains(two):
     write_report(two)
     assert not list(two.path.rglob("*.tmp"))
+
+
+def test_seeds_with_different_numbers_of_sessions(tmp_path):
+    """Each seed's sessions are averaged first; a table by session would compare what does not correspond."""
+    runs = {1: run([0.5, 0.2, 0.8], per_session=1), 2: run([0.5, 0.7, 0.3], per_session=2)}
+    (row,) = results(folder(tmp_path, [({}, runs)])).rows
+    assert row.numbers["transition_accuracy"].mean == pytest.approx((0.5 + 0.3) / 2)
+    assert (row.transitions, row.recoveries) == ([], [])

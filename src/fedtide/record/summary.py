@@ -39,11 +39,25 @@ def beside_first(
 def spread(values: Sequence[Metric]) -> dict[str, Any]:
     """Mean, sample standard deviation (0 for one seed) and the values, one per seed.
 
-    For a metric that is a list, mean and deviation are lists too, place by place as far as all seeds go.
+    A metric that is a list, one number per session, is averaged within each seed first, since seeds may go
+    through different numbers of sessions; a seed without any does not count, and without any seed both are
+    None. Where all seeds went through equally many, `by_session` holds mean and deviation of each.
     """
-    columns = list(zip(*(v if isinstance(v, list) else [v] for v in values), strict=False))
-    mean = [fmean(column) for column in columns]
-    std = [stdev(column) if len(column) > 1 else 0.0 for column in columns]
-    if isinstance(values[0], list):
-        return {"mean": mean, "std": std, "values": list(values)}
-    return {"mean": mean[0], "std": std[0], "values": list(values)}
+    listed = [value for value in values if isinstance(value, list)]
+    if not listed:
+        return {**_over_seeds(values), "values": list(values)}
+    own = [fmean(sessions) for sessions in listed if sessions]
+    found = {**(_over_seeds(own) if own else {"mean": None, "std": None}), "values": listed}
+    if own and is_even(listed):
+        by_session = [_over_seeds(column) for column in zip(*listed, strict=True)]
+        found["by_session"] = {key: [one[key] for one in by_session] for key in ("mean", "std")}
+    return found
+
+
+def is_even(lists: Sequence[Sequence[float]]) -> bool:
+    """Did all seeds go through the same number of sessions, so that these correspond?"""
+    return len({len(sessions) for sessions in lists}) == 1
+
+
+def _over_seeds(values: Sequence[Any]) -> dict[str, Any]:
+    return {"mean": fmean(values), "std": stdev(values) if len(values) > 1 else 0.0}

@@ -11,7 +11,7 @@ from fedtide.record.journal import Line
 from fedtide.record.metrics import Metric, metrics
 from fedtide.record.report.colours import PALETTE, Look, look
 from fedtide.record.report.targets import common_target, to_target
-from fedtide.record.summary import beside_first, spread
+from fedtide.record.summary import beside_first, is_even, spread
 
 
 class Spread(NamedTuple):
@@ -41,7 +41,7 @@ class Row(NamedTuple):
     runs: Mapping[int, list[Line]]  # journal lines by seed
     finished: Sequence[int]  # seeds whose run came to its end
     numbers: Mapping[str, Spread]  # by metric; empty before the first evaluation
-    transitions: Sequence[Spread]  # accuracy after each change of clients
+    transitions: Sequence[Spread]  # accuracy after each change, if all seeds had equally many
     recoveries: Sequence[Spread] = ()  # rounds to recover from each, beside the first setting
 
     @property
@@ -151,8 +151,8 @@ def _numbers(runs: Sequence[Mapping[str, Metric]]) -> Iterator[tuple[str, Spread
 
 
 def _by_change(runs: Sequence[Mapping[str, Metric]], name: str) -> Iterator[Spread]:
-    """A metric of each change of clients, over the seeds that got so far."""
+    """A metric of each change of clients over the seeds; none, where seeds had different numbers of them."""
     lists = [values for run in runs if isinstance(values := run.get(name), list)]
-    for number in range(max(map(len, lists), default=0)):
-        if over_seeds := Spread.of([v[number] for v in lists if number < len(v)]):
+    for column in zip(*lists, strict=True) if is_even(lists) else ():
+        if over_seeds := Spread.of(column):
             yield over_seeds
