@@ -1,5 +1,6 @@
 """The live page in a real browser, beside a real run: it updates, survives, and escapes."""
 
+import json
 import os
 import re
 import shutil
@@ -168,3 +169,37 @@ def test_the_page_survives_a_crash_and_a_folder_that_vanishes(page, folder):
     again.broken = True
     again.go_on()
     again.join(60)
+
+
+def made(path, rounds, **journals):
+    """A study by hand: one setting whose seeds have come to different rounds, by their accuracies."""
+    cell = path / "cells/01-all"
+    for seed, accuracies in journals.items():
+        (cell / seed.replace("_", "-")).mkdir(parents=True, exist_ok=True)
+        lines = [
+            {"t": t, "session": 0, "population": 4, "cohort": 2, "accuracy": a, "loss": 1 - a}
+            | {"seconds": {"train": 0.1}}
+            for t, a in enumerate(accuracies)
+        ]
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        (cell / seed.replace("_", "-") / "journal.jsonl").write_text(text)
+    about = {"cells": [{"label": "all", "rounds": rounds}], "seeds": [1, 2, 3]}
+    (path / "study.json").write_text(json.dumps(about))
+
+
+def test_seeds_are_compared_at_the_same_round(page, folder):
+    """Seed 1 is at round 3, seed 2 at round 1; a mean of 0.9 and 0.1 would say nothing."""
+    made(folder / "runs/ahead/1", 5, seed_1=[0.5, 0.7, 0.9], seed_2=[0.1])
+    cells = page.locator("#cells td")
+    playwright.expect(cells).to_have_text(
+        ["all", "4 / 15", "1 (2 of 3 seeds)", "30.0", "30.0", "0.700", "4", "2"], timeout=15_000
+    )
+    solid, faint = page.query_selector_all("#accuracy polyline")
+    assert len(solid.get_attribute("points").split()) == 1
+    assert len(faint.get_attribute("points").split()) == 3
+    assert faint.get_attribute("opacity") == "0.35"
+    # Once seeds have come to the end, the numbers are theirs.
+    made(folder / "runs/ahead/1", 5, seed_1=[0.5, 0.7, 0.9, 0.8, 0.8], seed_2=[0.1, 0.3])
+    playwright.expect(cells).to_have_text(
+        ["all", "7 / 15", "5 (1 of 3 seeds)", "80.0", "90.0", "0.200", "4", "2"], timeout=15_000
+    )

@@ -9,6 +9,7 @@ const SVG = "http://www.w3.org/2000/svg";
 
 const part = (id) => document.getElementById(id);
 const percent = (value) => (value == null ? "-" : (100 * value).toFixed(1));
+const number = (value) => (value == null ? "-" : value.toFixed(1));
 const plain = (value) => (value == null ? "-" : value.toPrecision(3));
 const count = (value) => (value == null ? "-" : Number(value.toFixed(1)).toLocaleString("en"));
 
@@ -49,15 +50,36 @@ class Curve {
   }
   points() {
     const all = [];
-    this.rounds.forEach((at, t) => all.push({ x: t + 1, y: at.sum / at.n, low: at.low, high: at.high }));
+    this.rounds.forEach((at, t) => all.push({ x: t + 1, y: at.sum / at.n, low: at.low, high: at.high, n: at.n }));
     const step = Math.ceil(all.length / POINTS);
     return step < 2 ? all : all.filter((_, n) => n % step === 0 || n === all.length - 1);
   }
+  // The last round, counted from 0, that so many seeds have a value for; -1 if there is none.
+  last(seeds) {
+    return this.rounds.findLastIndex((at) => at?.n >= seeds);
+  }
+  mean(t) {
+    const at = this.rounds[t];
+    return at ? at.sum / at.n : null;
+  }
+  best(until) {
+    return this.rounds.slice(0, until + 1).reduce((best, at) => Math.max(best ?? -Infinity, at.sum / at.n), null);
+  }
+}
+
+// How many seeds the numbers of a setting are means of: those that have come to the end, or else all that have begun.
+// At the last round that all of these have reached they are compared, never one seed's early rounds with another's late ones.
+function counted(cell) {
+  return cell.population.rounds[cell.rounds - 1]?.n || begunSeeds(cell);
+}
+
+function begunSeeds(cell) {
+  return cell.population.rounds[0]?.n ?? 0;
 }
 
 function begun(news) {
   const cells = news.cells.map((cell) => ({
-    ...cell, done: 0, best: null, latest: new Map(),
+    ...cell, done: 0,
     accuracy: new Curve(), loss: new Curve(), cohort: new Curve(), population: new Curve(),
   }));
   return { epoch: news.epoch, since: 0, cells, sessions: [], log: [], pace: [], news };
@@ -74,9 +96,6 @@ function heard(study, news) {
     cell.loss.add(t, loss);
     cell.cohort.add(t, cohort);
     cell.population.add(t, population);
-    if (accuracy != null) cell.best = Math.max(cell.best ?? 0, accuracy);
-    const before = cell.latest.get(run) ?? {};
-    cell.latest.set(run, { population, cohort, accuracy: accuracy ?? before.accuracy, loss: loss ?? before.loss });
     if (run === 0) study.sessions[t] = session;
     study.log.unshift({ cell, seed: news.seeds[run % news.seeds.length], t, population, cohort, accuracy, loss, seconds });
   }
@@ -153,11 +172,6 @@ function head(study) {
   part("numbers").replaceChildren(...line);
 }
 
-function mean(values) {
-  const known = values.filter((value) => value != null);
-  return known.length ? known.reduce((a, b) => a + b, 0) / known.length : null;
-}
-
 function swatch(cell) {
   const svg = draw("svg", { viewBox: "0 0 26 8", "aria-hidden": "true" });
   svg.append(draw("line", { x1: 0, x2: 26, y1: 4, y2: 4, ...stroke(cell) }));
@@ -167,13 +181,15 @@ function swatch(cell) {
 function table(study) {
   part("cells").replaceChildren(
     ...study.cells.map((cell) => {
-      const latest = [...cell.latest.values()];
       const all = cell.rounds == null ? "" : ` / ${count(cell.rounds * study.news.seeds.length)}`;
+      const seeds = counted(cell);
+      const at = cell.population.last(seeds);
+      const tested = cell.accuracy.last(seeds);
+      const of = study.news.seeds.length > 1 ? ` (${seeds} of ${study.news.seeds.length} seeds)` : "";
       const numbers = [
-        count(cell.done) + all,
-        percent(mean(latest.map((run) => run.accuracy))), percent(cell.best),
-        plain(mean(latest.map((run) => run.loss))),
-        count(mean(latest.map((run) => run.population))), count(mean(latest.map((run) => run.cohort))),
+        count(cell.done) + all, at < 0 ? "-" : count(at + 1) + of,
+        number(cell.accuracy.mean(tested)), number(cell.accuracy.best(tested)), plain(cell.loss.mean(tested)),
+        count(cell.population.mean(at)), count(cell.cohort.mean(at)),
       ];
       return make("tr", {}, make("td", {}, swatch(cell), cell.label), ...numbers.map((text) => make("td", {}, text)));
     }),
@@ -265,7 +281,11 @@ function chart(id, title, unit, lines, study, floor = null) {
       const lower = line.points.map((p) => `${x(p.x)},${y(p.low)}`).reverse();
       svg.append(draw("polygon", { points: [...upper, ...lower].join(" "), fill: line.colour, opacity: 0.12 }));
     }
-    svg.append(draw("polyline", { points: line.points.map((p) => `${x(p.x)},${y(p.y)}`).join(" "), ...stroke(line), "stroke-linejoin": "round" }));
+    const path = (some) => ({ points: some.map((p) => `${x(p.x)},${y(p.y)}`).join(" "), ...stroke(line), "stroke-linejoin": "round" });
+    const ahead = line.points.filter((p) => p.x > line.common);
+    const together = line.points.slice(0, line.points.length - ahead.length);
+    svg.append(draw("polyline", path(together)));
+    if (ahead.length) svg.append(draw("polyline", { ...path([...together.slice(-1), ...ahead]), opacity: 0.35 }));
     if (line.points.length === 1) svg.append(draw("circle", { cx: x(line.points[0].x), cy: y(line.points[0].y), r: 3, fill: line.colour }));
   }
   const tip = make("div", { class: "tip", hidden: "" });
@@ -296,7 +316,8 @@ function point(event, { svg, tip, cursor, drawn, x, width, edge, last, unit }) {
     const colour = make("i");
     colour.style.background = line.colour;
     const value = near(line).y;
-    return make("p", {}, make("span", {}, colour, line.name), make("span", {}, unit === "%" ? `${value.toFixed(1)} %` : plain(value)));
+    const some = near(line).x > line.common ? ` (${near(line).n} of ${line.seeds} seeds)` : "";
+    return make("p", {}, make("span", {}, colour, line.name + some), make("span", {}, unit === "%" ? `${value.toFixed(1)} %` : plain(value)));
   });
   tip.replaceChildren(make("p", {}, make("b", {}, `round ${near(there[0]).x}`)), ...rows);
   tip.hidden = false;
@@ -308,10 +329,13 @@ function point(event, { svg, tip, cursor, drawn, x, width, edge, last, unit }) {
 }
 
 function charts(study) {
-  const of = (key) => study.cells.map((cell) => ({ name: cell.label, colour: cell.colour, dash: cell.dash, curve: cell[key] }));
+  // Up to the round `common` a curve is the mean of all seeds that have begun; beyond it, drawn faintly, of those ahead.
+  const reach = (cell) => ({ seeds: begunSeeds(cell), common: cell.population.last(begunSeeds(cell)) + 1 });
+  const of = (key) => study.cells.map((cell) => ({ name: cell.label, colour: cell.colour, dash: cell.dash, curve: cell[key], ...reach(cell) }));
   chart("accuracy", "Test accuracy", "%", of("accuracy"), study);
   chart("loss", "Test loss", "loss", of("loss"), study);
-  const everyone = { name: "population", colour: "var(--faint)", dash: "4 4", curve: study.cells.find((cell) => cell.done)?.population ?? new Curve() };
+  const first = study.cells.find((cell) => cell.done) ?? study.cells[0];
+  const everyone = { name: "population", colour: "var(--faint)", dash: "4 4", curve: first.population, ...reach(first) };
   const cohorts = of("cohort").map((line) => ({ ...line, name: `cohort: ${line.name}` }));
   chart("clients", "Clients: population (dashed) and cohort", "clients", [everyone, ...cohorts], study, 0);
 }
