@@ -12,6 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from fedtide import config
@@ -277,6 +279,29 @@ def test_a_finished_study_says_so(study, tmp_path):
     other = CliRunner().invoke(app, [*arguments, *changes, "--set", "train.lr=0.3"])
     assert other.stdout == ""  # and nothing about being finished
     assert re.search(r"train\.lr was 0\.1, is 0\.3\. Change them back", str(other.exception))
+
+
+def test_another_kind_of_processor(study, undisturbed, tmp_path, monkeypatch):
+    """torch without vector instructions stands for another machine: refused, or the same within rounding."""
+    with pytest.raises(Stopped):
+        run_study(config.load(study), tmp_path / "runs", jobs=1, stop=StopAfter(50))
+    if torch.backends.cpu.get_cpu_capability() == "DEFAULT":
+        pytest.skip("this processor has no vector instructions that torch uses")
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
+    again = "run", study, "--jobs", 1, "--resume"
+    process = start(*again, cwd=tmp_path)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 2, err
+    assert err.count("\n") == 1
+    assert "or add --set checkpoint.processor=any" in err
+    process = start(*again, "--set", "checkpoint.processor=any", cwd=tmp_path)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    model, expected = (
+        load_file(folder / SCAFFOLD / "model.safetensors")
+        for folder in (tmp_path / "runs/tide/1", undisturbed)
+    )
+    assert all(torch.allclose(model[name], expected[name], atol=1e-4) for name in expected)
 
 
 def test_killed_at_any_moment(study, undisturbed, tmp_path):

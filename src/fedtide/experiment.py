@@ -289,7 +289,8 @@ def resumed(
 ) -> tuple[int, tuple[State, Any]]:
     """The first round to run and what is known by then: fresh, or as the last checkpoint kept it."""
     engine, device = house.engine, house.initial.x.device
-    kept = checkpoints.begin(declared(e, State, Row), engine.memory, device, engine.made_with)
+    made = engine.made_with, engine.target
+    kept = checkpoints.begin(declared(e, State, Row), engine.memory, device, *made)
     journal.rewind(kept and kept.journal)
     if kept is None:
         return 0, fresh

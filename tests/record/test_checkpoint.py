@@ -2,13 +2,14 @@
 
 import json
 import re
+from hashlib import blake2b
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 import torch
 
-from fedtide.core.errors import OutputError
+from fedtide.core.errors import ConfigError, OutputError
 from fedtide.engines.memory import Memory
 from fedtide.record.checkpoint import Checkpointing, Checkpoints, Stopped
 from fedtide.record.journal import Journal
@@ -42,8 +43,8 @@ class Desk:
     def __del__(self):
         self.journal.close()
 
-    def begin(self, made_with=""):
-        kept = self.checkpoints.begin(KINDS, self.memory, CPU, made_with)
+    def begin(self, made_with="", target=""):
+        kept = self.checkpoints.begin(KINDS, self.memory, CPU, made_with, target)
         self.journal.rewind(kept and kept.journal)
         return kept
 
@@ -237,6 +238,39 @@ def test_where_nothing_serves_the_error_says_what_to_do(tmp_path):
     (tmp_path / "checkpoints/00000001.json").write_bytes(b"{}")
     with pytest.raises(OutputError, match=r"must hold a checkpoint.*remove that folder"):
         Desk(tmp_path).begin()
+
+
+def test_another_kind_of_processor_is_a_choice(tmp_path, monkeypatch):
+    desk = Desk(tmp_path, rounds=1)
+    desk.begin()
+    desk.after(1, torch.zeros(3))
+    with pytest.raises(
+        OutputError, match=r"Got .* compiled for znver9\. .*checkpoint\.processor=any"
+    ):
+        Desk(tmp_path).begin(target=", compiled for znver9")
+    monkeypatch.setattr("platform.machine", lambda: "abacus")
+    with pytest.raises(OutputError, match=r"Got abacus .*within rounding, no longer bit for bit"):
+        Desk(tmp_path).begin()
+    other = Desk(tmp_path, rounds=1, processor="any")
+    assert other.begin().rounds == 1
+    other.after(2, torch.zeros(3))
+    assert Desk(tmp_path).begin().rounds == 2  # made here by now
+    with pytest.raises(ConfigError, match=r"checkpoint\.processor must be 'same' or 'any'"):
+        Checkpointing(processor="some")
+
+
+def test_checkpoints_from_before_the_note_go_on(tmp_path, monkeypatch):
+    desk = Desk(tmp_path, rounds=1)
+    desk.begin()
+    desk.after(1, torch.zeros(3))
+    path = tmp_path / "checkpoints/00000001.json"
+    content = json.loads(path.read_bytes().splitlines()[1])
+    del content["processor"]
+    body = json.dumps(content).encode()
+    head = {"format": 1, "checksum": blake2b(body, digest_size=16).hexdigest()}
+    path.write_bytes(json.dumps(head).encode() + b"\n" + body + b"\n")
+    monkeypatch.setattr("platform.machine", lambda: "abacus")
+    assert Desk(tmp_path).begin().rounds == 1
 
 
 def test_a_journal_that_was_changed_is_not_trusted(tmp_path):

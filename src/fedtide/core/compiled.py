@@ -10,11 +10,13 @@ import logging
 from collections.abc import Callable
 from functools import cache
 from multiprocessing import parent_process
+from os import environ
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
+from llvmlite.binding import get_host_cpu_name
 from numba import __version__ as numba_version
 from numba import njit
 from numpy.typing import NDArray
@@ -30,6 +32,7 @@ Function = TypeVar("Function", bound=Callable[..., object])
 BLOCK = 32  # rows that a product goes through before it turns to the next weights: they stay in the cache
 ZERO = np.float32(0)
 MADE_WITH = f" and numba {numba_version}"
+TARGET = f", compiled for {environ.get('NUMBA_CPU_NAME') or get_host_cpu_name()}"
 NOWHERE = (
     "It cannot be kept for the next run: let NUMBA_CACHE_DIR name a folder that can be written to."
 )

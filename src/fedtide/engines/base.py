@@ -150,6 +150,7 @@ class Engine(ABC):
     why: str = ""  # why this engine was chosen
 
     made_with: ClassVar[str] = ""  # what the last bits of a run depend on, beside torch
+    target: ClassVar[str] = ""  # the processor that code of its own was compiled for
 
     def __post_init__(self) -> None:
         self.memory = Memory()

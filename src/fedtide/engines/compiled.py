@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedtide.core.compiled import MADE_WITH, Moves, Rows, gradients, prepare, walk
+from fedtide.core.compiled import MADE_WITH, TARGET, Moves, Rows, gradients, prepare, walk
 from fedtide.core.errors import EngineError
 from fedtide.core.trees import leaves, repeated, rows, tree_map
 from fedtide.data.batches import Picks
@@ -38,7 +38,7 @@ BLOCK_BYTES, REPORT_BYTES = 64 << 20, 2 << 20
 class Compiled(Vectorised):
     """Whole rounds, where all that an algorithm does to SGD is to add to it; else the gradients alone."""
 
-    made_with = MADE_WITH
+    made_with, target = MADE_WITH, TARGET
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -67,6 +67,7 @@ class Ray(Engine):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.made_with = self.spread.kind.made_with  # type: ignore[misc]
+        self.target = self.spread.kind.target  # type: ignore[misc]
         self._owners = dealt(self.data, self.spread.actors)
         self.memory: Copies = Copies(self._owners, count(), WeakSet())
         self._connection = ExitStack()

@@ -18,11 +18,12 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 
 from fedtide.core.errors import OutputError, require
+from fedtide.core.machine import processor
 from fedtide.record.files import write_bytes, writing
 from fedtide.record.journal import Journal, Mark
 from fedtide.record.rows import NO_ROWS, Memories, Rows
@@ -37,15 +38,19 @@ KEPT = 2  # checkpoints
 class Checkpointing:
     """The [checkpoint] section of a study: how often everything that changes is kept.
 
-    Whatever comes first; 0 means never. A run that is asked to stop keeps everything, too.
+    Whatever comes first; 0 means never. A run that is asked to stop keeps everything, too. It goes on
+    only on the same kind of `processor`, where its results are the same bit for bit, or on any.
     """
 
     seconds: float = 60.0
     rounds: int = 0
+    processor: Literal["same", "any"] = "same"
 
     def __post_init__(self) -> None:
         require(self.seconds >= 0, "checkpoint.seconds", "zero or positive", self.seconds)
         require(self.rounds >= 0, "checkpoint.rounds", "zero or positive", self.rounds)
+        known = self.processor in ("same", "any")
+        require(known, "checkpoint.processor", "'same' or 'any'", self.processor)
 
 
 class Stopped(Exception):
@@ -80,14 +85,21 @@ class Checkpoints:
         self._last, self._time = 0, monotonic()  # when the last checkpoint was made
 
     def begin(
-        self, kinds: Kinds, memory: Memories, device: torch.device, made_with: str = ""
+        self,
+        kinds: Kinds,
+        memory: Memories,
+        device: torch.device,
+        made_with: str = "",
+        target: str = "",
     ) -> Kept | None:
         """Bring back the newest checkpoint that is whole; None where there is none at all.
 
         `kinds` are the NamedTuples that states are made of; see `fedtide.record.values`. What a run was
-        `made_with`, beside torch, must still be there.
+        `made_with`, beside torch, must still be there; so must the kind of processor, of which `target` is
+        what code was compiled for.
         """
         self._made_with = f"{torch.__version__}{made_with}"
+        self._processor = f"{processor(device)}{target}"
         self._kinds = {**kinds, **declared(Rows)}
         found, problems = self._found(), []
         for path in found:
@@ -137,6 +149,7 @@ class Checkpoints:
             content = {
                 "rounds": rounds,
                 "torch": self._made_with,
+                "processor": self._processor,
                 "journal": journal.mark(),
                 "values": values,
                 "segments": self._segments.checksums(draft.segments),
@@ -163,6 +176,7 @@ class Checkpoints:
             raise ValueError(
                 f"it was made with torch {content['torch']}, this is {self._made_with}"
             )
+        self._check_processor(content.get("processor", self._processor))  # older ones do not say
         if content["segments"] != self._segments.checksums(set(map(int, content["segments"]))):
             raise ValueError("one of its files is damaged")
         state, rows = unpack(
@@ -170,6 +184,14 @@ class Checkpoints:
         )
         rows.bring_back(self._segments, memory, self._kinds, device)
         return Kept(content["rounds"], state, Mark(*content["journal"])), rows
+
+    def _check_processor(self, made_on: str) -> None:
+        if made_on != self._processor and self._pace.processor == "same":
+            raise OutputError(
+                f"{self._folder} must be resumed on the kind of processor that made it, {made_on}. Got "
+                f"{self._processor}. Resume there, or add --set checkpoint.processor=any: then results agree "
+                "within rounding, no longer bit for bit."
+            )
 
     def _found(self) -> list[Path]:
         """The checkpoints, newest first."""
