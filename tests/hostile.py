@@ -7,6 +7,7 @@ import string
 from hypothesis import strategies as st
 
 from fedtide import config
+from fedtide.algorithms.base import Algorithm
 from fedtide.data.partition import Partition
 from fedtide.data.stores import Stores
 from fedtide.engines.rules import Rule
@@ -23,7 +24,7 @@ SECTIONS = {
     ("population",): Population,
     ("participation",): Participation,
     ("network",): Network,
-    ("algorithm",): config.Algorithm,
+    ("algorithm",): Algorithm,
     ("start",): Start,
     ("data", "partition"): Partition,
     ("data", "stores"): Stores,

@@ -20,6 +20,8 @@ from fedtide import __version__, config
 from fedtide.core.errors import ConfigError, FedTideError, TrainingError, choices
 from fedtide.data.datasets import DATASETS, load, place
 from fedtide.deploy.commands import app as deploy
+from fedtide.kinds import ROOMS as KIND_ROOMS
+from fedtide.kinds import kinds
 from fedtide.pipe import JsonLines
 from fedtide.price import price
 from fedtide.record.checkpoint import Stopped
@@ -46,7 +48,7 @@ app.add_typer(deploy, name="deploy")
 console = Console()
 ROOMS: dict[str, Mapping[str, Any]] = {
     "datasets": DATASETS,
-    **{room: config.kinds(base) for room, base in config.ROOMS.items()},
+    **{room: kinds(base) for room, base in KIND_ROOMS.items()},
 }
 
 StudyFile = Annotated[Path, typer.Argument(help="A study file (TOML).", show_default=False)]

@@ -18,90 +18,24 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from fedtide.algorithms import ALGORITHMS
-from fedtide.algorithms.base import Algorithm
-from fedtide.algorithms.readings import READINGS, Reading
-from fedtide.algorithms.server import SERVER_RULES, ServerRule
 from fedtide.core.errors import ConfigError, choices
-from fedtide.data.blank import Blank
-from fedtide.data.partition import PARTITIONS, Partition
-from fedtide.data.source import Data, Source
-from fedtide.data.stores import STORES, Arriving, Stores
-from fedtide.data.video import Video
+from fedtide.data.source import Source
+from fedtide.data.stores import Arriving
 from fedtide.engines.choose import EngineChoice
-from fedtide.engines.rules import RULES, Rule
-from fedtide.engines.schedules import SCHEDULES, Schedule
 from fedtide.engines.terms import Terms
 from fedtide.engines.train import Train
 from fedtide.experiment import Experiment
-from fedtide.guard.attacks import ATTACKS, Attack
-from fedtide.guard.defences import DEFENCES, Defence
 from fedtide.guard.faults import Faults
 from fedtide.guard.privacy import Privacy
-from fedtide.models import MODELS
-from fedtide.models.base import ModelSpec
-from fedtide.network import CHANNELS, COMPUTING, NETWORKS
-from fedtide.network.channel import Channel
-from fedtide.network.cost import Computing
+from fedtide.kinds import KINDS, kinds
 from fedtide.network.device import Fleet
-from fedtide.network.plan import Network
-from fedtide.plugins import Kinds
-from fedtide.population import POPULATIONS
-from fedtide.population.participation import PARTICIPATION, Participation
-from fedtide.population.sessions import Population
 from fedtide.record.checkpoint import Checkpointing
 from fedtide.record.evaluation import Evaluation
-from fedtide.record.trackers import TRACKERS, Tracker
-from fedtide.starts import STARTS
-from fedtide.starts.archive import KEEPS, Keep
-from fedtide.starts.base import Start
-from fedtide.starts.trigger import TRIGGERS, Trigger
+from fedtide.record.trackers import Tracker
 from fedtide.study import Cell, Study
 
 Table = dict[str, Any]
 
-KINDS: dict[type, Mapping[str, type]] = {
-    Algorithm: ALGORITHMS,
-    ServerRule: SERVER_RULES,
-    Reading: READINGS,
-    Source: {"dataset": Data, "video": Video, "blank": Blank},
-    Partition: PARTITIONS,
-    Stores: STORES,
-    Population: POPULATIONS,
-    Participation: PARTICIPATION,
-    Network: NETWORKS,
-    Channel: CHANNELS,
-    Computing: COMPUTING,
-    Start: STARTS,
-    Trigger: TRIGGERS,
-    Keep: KEEPS,
-    Rule: RULES,
-    Schedule: SCHEDULES,
-    ModelSpec: MODELS,
-    Attack: ATTACKS,
-    Defence: DEFENCES,
-    Tracker: TRACKERS,
-}
-# What `fedtide list` calls them; installed packages add to them by the entry point `fedtide.<room>`.
-ROOMS: dict[str, type] = {
-    "algorithms": Algorithm,
-    "attacks": Attack,
-    "channels": Channel,
-    "data": Source,
-    "defences": Defence,
-    "models": ModelSpec,
-    "networks": Network,
-    "optimisers": Rule,
-    "participation": Participation,
-    "partitions": Partition,
-    "populations": Population,
-    "schedules": Schedule,
-    "server-rules": ServerRule,
-    "starts": Start,
-    "stores": Stores,
-    "trackers": Tracker,
-    "triggers": Trigger,
-}
 USUAL: dict[type, str] = {Source: "dataset"}  # the kind of a section that does not say
 SECTIONS = (Arriving, Train, EngineChoice, Terms, Evaluation, Fleet, Faults, Privacy, Checkpointing)
 LARGEST = 10**8  # of whole numbers: clients, rounds, steps
@@ -258,12 +192,6 @@ def _of_kind(base: type, raw: Any, where: str) -> Any:
         got = f"{kind!r} is not known" if "kind" in table else "it has no kind"
         raise ConfigError(f"{where}: {got}. {choices(str(kind), known)}")
     return build(known[kind], table, where)
-
-
-def kinds(base: type) -> Mapping[str, type]:
-    """The kinds of this base by name: those of the house and those of installed packages."""
-    rooms = [room for room, its in ROOMS.items() if its is base]
-    return Kinds(rooms[0], base, KINDS[base]) if rooms else KINDS[base]
 
 
 def own(base: type, kind: str, where: str) -> type:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, NamedTuple, get_origin, get_type_hints
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ import torch
 from fedtide.algorithms.base import Change
 from fedtide.algorithms.fedavg import FedAvg
 from fedtide.core.errors import memory_explained, require
+from fedtide.core.parts import NO_KINDS, expect, settle
 from fedtide.core.task import Layout
 from fedtide.core.types import Ids, Model, Round, Session, Walk
 from fedtide.data.source import Data, Source
@@ -27,6 +28,7 @@ from fedtide.guard.defences import Defence, Mean
 from fedtide.guard.faults import Faults
 from fedtide.guard.gate import Gate
 from fedtide.guard.privacy import Privacy
+from fedtide.kinds import KINDS, kinds
 from fedtide.network.plan import IdealNetwork, Network
 from fedtide.population.participation import Full, Participation, Uniform
 from fedtide.population.sessions import Fixed, Population
@@ -52,7 +54,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """Everything that defines a run; its fields are the sections of a study file."""
+    """Everything that defines a run; its fields are the sections of a study file.
+
+    A name stands for the kind of that name with its defaults, as in a study file: `algorithm="fedprox"`.
+    """
 
     data: Source = field(default_factory=Data)
     population: Population = field(default_factory=Fixed)
@@ -71,6 +76,8 @@ class Experiment:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        for section, base in sections().items():
+            settle(self, section, section, base, kinds(base) if base in KINDS else NO_KINDS)
         paced = self.algorithm.surveys == "epochs"
         require(
             not paced or self.train.epochs > 0,
@@ -144,6 +151,13 @@ class Experiment:
         return steady and type(self.participation) is Uniform
 
 
+@cache
+def sections() -> dict[str, type]:
+    """The class that every section of an experiment is of."""
+    hints = get_type_hints(Experiment)
+    return {name: get_origin(hint) or hint for name, hint in hints.items() if name != "seed"}
+
+
 @dataclass(frozen=True, eq=False)
 class History:
     """What came of a run: the journal's lines and the final model."""
@@ -197,6 +211,8 @@ def run(
     checkpoints: Checkpoints | None = None,
 ) -> History:
     """Run an experiment, or go on with it; `watch` sees every line of the journal."""
+    do = "For a study file, write run_study(load('study.toml'))."
+    expect(experiment, Experiment, "fedtide.run()", do)
     e = replace(experiment, population=experiment.population.opened())
     algorithm, gate, journal = e.algorithm, e.gate, journal or Journal()
     checkpoints = checkpoints or Checkpoints()

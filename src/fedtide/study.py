@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from fedtide.core.errors import ConfigError, memory_explained, require
+from fedtide.core.parts import expect
 from fedtide.engines.choose import cpu_count, ray_needed, shared
 from fedtide.engines.house import House
 from fedtide.experiment import Experiment, run
@@ -138,6 +139,8 @@ def run_study(
     With `resume` the newest run with these settings goes on where it broke off; a finished one is left as
     it is. Once `stop` is true every run ends after its round, keeps everything and raises `Stopped`.
     """
+    do = "Write run_study(load('study.toml')) for a study file, run(experiment) for an experiment."
+    expect(study, Study, "fedtide.run_study()", do)
     if over_ray:
         check_over_ray(study)
     before = resumable(study, out) if resume else None

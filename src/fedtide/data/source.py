@@ -8,11 +8,13 @@ from functools import lru_cache
 from typing import Literal
 
 from fedtide.core.errors import ConfigError, choices
+from fedtide.core.parts import settle
 from fedtide.core.types import Dataset, Group
 from fedtide.data.datasets import DATASETS, load, normalised, place
 from fedtide.data.holdings import Holdings, distribute
-from fedtide.data.partition import Iid, Partition
-from fedtide.data.stores import Keep, Stores
+from fedtide.data.partition import PARTITIONS, Iid, Partition
+from fedtide.data.stores import STORES, Keep, Stores
+from fedtide.plugins import Kinds
 
 Groups = Callable[[int], Sequence[Group]]  # the clients that ever exist, from the number of labels
 
@@ -46,6 +48,9 @@ class Data(Source):
     stores: Stores = field(default_factory=Keep)
 
     def __post_init__(self) -> None:
+        partitions = Kinds("partitions", Partition, PARTITIONS)
+        settle(self, "data.partition", "partition", Partition, partitions)
+        settle(self, "data.stores", "stores", Stores, Kinds("stores", Stores, STORES))
         if isinstance(self.name, str) and self.name not in DATASETS:
             known = choices(self.name, DATASETS)
             raise ConfigError(f"data.name: {self.name!r} is not a known dataset. {known}")

@@ -9,20 +9,23 @@ from torch import Tensor, nn
 
 from fedtide.core.errors import ConfigError, require
 from fedtide.core.mix import mixed_buffers
+from fedtide.core.parts import settle
 from fedtide.core.rng import torch_seed
 from fedtide.core.task import Loss, Task, cross_entropy
 from fedtide.core.types import Buffers, Dataset
 from fedtide.data.batches import Batching
 from fedtide.engines.base import BufferPolicy
-from fedtide.engines.rules import Rule, Sgd
-from fedtide.engines.schedules import Constant, Schedule
+from fedtide.engines.rules import RULES, Rule, Sgd
+from fedtide.engines.schedules import SCHEDULES, Constant, Schedule
+from fedtide.models import MODELS
 from fedtide.models.base import ModelSpec
 from fedtide.models.dense import Linear
+from fedtide.plugins import Kinds
 
 
 @dataclass(frozen=True, kw_only=True)
 class Train(Batching):
-    """`model` is a known kind or, from Python, an `nn.Module` of your own.
+    """`model` is a known kind or its name or, from Python, an `nn.Module` of your own.
 
     What clients and server remember goes on with the model ("carry"): at a start that installs another
     model they begin anew. "reset": they begin anew at every start. "keep": the server does, clients do not.
@@ -38,6 +41,12 @@ class Train(Batching):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not isinstance(self.model, nn.Module):
+            settle(self, "train.model", "model", ModelSpec, Kinds("models", ModelSpec, MODELS))
+        settle(self, "train.optimiser", "optimiser", Rule, Kinds("optimisers", Rule, RULES))
+        settle(
+            self, "train.schedule", "schedule", Schedule, Kinds("schedules", Schedule, SCHEDULES)
+        )
         require(math.isfinite(self.lr) and self.lr > 0, "train.lr", "a positive number", self.lr)
 
     def rate(self, t: int, rounds: int) -> float:
