@@ -62,7 +62,7 @@ def test_a_trace_from_a_file(tmp_path):
             lambda: Poisson(party=9, present=8),
             "population.party must be from 1 to the 8 clients present. Got 9.",
         ),
-        (lambda: Poisson(stay=0.0), "population.stay must be positive. Got 0.0."),
+        (lambda: Poisson(stay=0.5), "population.stay must be at least 1 round. Got 0.5."),
         (lambda: Poisson(shape=1.0), "population.shape must be above 1. Got 1.0."),
         (lambda: Poisson(opening=0), "population.opening must be at least 1. Got 0."),
         (
@@ -90,7 +90,7 @@ def test_files_that_are_no_trace(tmp_path, text):
 @settings(max_examples=30, deadline=None)
 @given(
     seed=st.integers(0, 1000),
-    stay=st.floats(0.5, 30),
+    stay=st.floats(1, 30),
     tide=st.sampled_from([0, 7]),
     party=st.integers(1, 4),
     law=st.sampled_from(["exponential", "pareto"]),
@@ -130,6 +130,24 @@ def test_littles_law(law):
     visits = population.visits(5)
     assert np.mean(visits.leave - visits.arrive) == pytest.approx(10, rel=0.06)
     assert len(visits.client) / 3000 == pytest.approx(4, rel=0.06)
+
+
+@pytest.mark.parametrize("law", ["exponential", "pareto"])
+@pytest.mark.parametrize("stay", [1.0, 1.5, 3.0])
+def test_present_is_the_expected_number_for_short_stays(stay, law):
+    """In the long run, and in the first rounds after the opening: nobody is there twice over."""
+    population = Poisson(
+        clients=400, present=20, stay=stay, law=law, shape=3.0, opening=2, rounds=40
+    )
+    there = np.zeros((500, 40))
+    for seed in range(500):
+        visits = population.visits(seed)
+        for t in range(40):
+            there[seed, t] = ((visits.arrive <= t) & (visits.leave > t)).sum()
+    assert (there[:, :2] == 20).all()
+    # The number is about Poisson(20): the mean over 500 seeds has a standard error of 0.2.
+    assert np.abs(there.mean(0) - 20).max() < 0.8
+    assert there[:, 2:].mean() == pytest.approx(20, abs=0.1)
 
 
 def test_pareto_stays_have_the_heavier_tail():

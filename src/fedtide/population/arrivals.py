@@ -74,16 +74,17 @@ def _session(population: Arrivals, seed: int, number: int) -> Session:
 
 @dataclass(frozen=True, kw_only=True)
 class Poisson(Arrivals):
-    """Arrivals are a Poisson process; stays are exponential or heavy-tailed (Pareto).
+    """Arrivals are a Poisson process; stays are exponential or heavy-tailed (Pareto), at least one round.
 
-    After `opening` quiet rounds with `present` clients, present / stay clients arrive per round, so that
-    `present` stays the expected number (Little's law), alone or in parties. With a `tide`, two groups
+    After `opening` quiet rounds with `present` clients, present / stay clients arrive per round, alone or
+    in parties, and stay for `stay` rounds on average. Then `present` is the expected number of clients in
+    every round (Little's law), as long as enough absent clients are left to arrive. With a `tide`, two groups
     with the labels of `alternating` take turns: every `tide` rounds all leave and `present` others come.
     """
 
     clients: int = 100  # that ever exist; in each group, if there is a tide
     present: int = 20
-    stay: float = 20.0  # mean rounds
+    stay: float = 20.0  # mean rounds, at least 1
     party: int = 1  # clients that arrive and leave together
     law: Literal["exponential", "pareto"] = "exponential"
     shape: float = 1.5  # of the Pareto law: the smaller, the heavier the tail
@@ -98,7 +99,7 @@ class Poisson(Arrivals):
         require(1 <= self.present <= self.clients, "population.present", known, self.present)
         known = f"from 1 to the {self.present} clients present"
         require(1 <= self.party <= self.present, "population.party", known, self.party)
-        require(self.stay > 0, "population.stay", "positive", self.stay)
+        require(self.stay >= 1, "population.stay", "at least 1 round", self.stay)
         require(self.shape > 1, "population.shape", "above 1", self.shape)
         require(self.opening >= 1, "population.opening", "at least 1", self.opening)
         require(self.tide >= 0, "population.tide", "zero or positive", self.tide)
@@ -116,8 +117,10 @@ class Poisson(Arrivals):
             while leaving and leaving[0][0] <= t:
                 client = heappop(leaving)[1]
                 absent[client // self.clients].append(client)
-            for size in self._parties(t, rng):
-                leave = max(t, self.opening) + self._stay(rng)
+            settled = self._is_turn(t)  # as if these clients had come one by one in earlier rounds
+            for size in self._settled() if settled else self._parties(t, rng):
+                stay = self._remaining(rng) if settled else self._stay(rng)
+                leave = max(t, self.opening - 1) + stay
                 if self.tide:  # nobody stays when it turns
                     leave = min(leave, self.opening + self._phase(t) * self.tide)
                 pool = absent[self._phase(t) % 2 if self.tide else 0]
@@ -128,14 +131,18 @@ class Poisson(Arrivals):
                     rows.append((pool.pop(), t, leave))
         return Visits.of(rows)
 
+    def _is_turn(self, t: int) -> bool:
+        """Do `present` clients come at once in round t?"""
+        turns = self.tide > 0 and t >= self.opening and self._phase(t) > self._phase(t - 1)
+        return t == 0 or turns
+
+    def _settled(self) -> list[int]:
+        """The parties of `present` clients."""
+        whole, rest = divmod(self.present, self.party)
+        return [self.party] * whole + [rest] * (rest > 0)
+
     def _parties(self, t: int, rng: np.random.Generator) -> list[int]:
         """How many clients come together, for each party that arrives in round t."""
-        is_turn = t == 0 or (
-            self.tide > 0 and t >= self.opening and self._phase(t) > self._phase(t - 1)
-        )
-        if is_turn:
-            whole, rest = divmod(self.present, self.party)
-            return [self.party] * whole + [rest] * (rest > 0)
         rate = self.present / self.stay / self.party if t >= self.opening else 0.0
         return [self.party] * int(rng.poisson(rate))
 
@@ -144,9 +151,28 @@ class Poisson(Arrivals):
         return max(0, (t - self.opening) // self.tide + 1) if self.tide else 0
 
     def _stay(self, rng: np.random.Generator) -> int:
-        scale = rng.exponential() if self.law == "exponential" else rng.pareto(self.shape)
-        mean = 1 if self.law == "exponential" else 1 / (self.shape - 1)
-        return max(1, round(self.stay * scale / mean))
+        """Rounds that an arriving client stays: one, and on average `stay` - 1 more.
+
+        These are a sample of the law, rounded down or up at random so that its mean is kept.
+        """
+        return 1 + int(self._sample(rng, self.shape) + rng.random())
+
+    def _remaining(self, rng: np.random.Generator) -> int:
+        """Rounds that are left, this one counted, to a client met in a round of the long run.
+
+        k with probability P(a stay is k or longer) / stay: one with probability 1 / stay, else one more than
+        a stay in progress. What is left of an exponential sample in progress has the same law; of a Pareto
+        sample, a Pareto law whose shape is smaller by 1.
+        """
+        if rng.random() < 1 / self.stay:
+            return 1
+        return 2 + int(self._sample(rng, self.shape - 1))
+
+    def _sample(self, rng: np.random.Generator, shape: float) -> float:
+        """A sample of the law; its mean is `stay` - 1 where `shape` is the setting."""
+        if self.law == "exponential":
+            return (self.stay - 1) * rng.exponential()
+        return min((self.stay - 1) * (self.shape - 1) * rng.pareto(shape), MOST)
 
     def _alternating(self) -> Alternating:
         return Alternating(clients=self.clients, labels_overlap=self.labels_overlap)
