@@ -48,6 +48,14 @@ def test_one_reduced_round(name):
     assert history.rounds[1]["gradient_rounds"] == 1
 
 
+def test_pixels_are_scaled_as_the_authors_do():
+    """The dataset's mean with another std for CIFAR-10, ImageNet's numbers for Tiny-ImageNet."""
+    names = ("cifar10", "tinyimagenet")
+    cifar, tiny = (load(STUDIES / f"{name}.toml").cells[0].experiment.data for name in names)
+    assert (cifar.mean, cifar.std) == ((), (0.2023, 0.1994, 0.2010))
+    assert (tiny.mean, tiny.std) == ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+
+
 def test_scaffold_as_the_authors_have_it():
     """One client, K = 2, lr = 1/2, y - x = 3: x moves by lr (y - x) = 1.5; dc = -c - 3 / (2 * 1/2) = -4."""
     cells = load(STUDIES / "mnist-table.toml").cells

@@ -4,6 +4,7 @@ import gzip
 import struct
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from fedtide.core.errors import ConfigError, DataError
 from fedtide.data import datasets, files
 from fedtide.data.datasets import DATASETS, load, normalised
+from fedtide.data.source import Data
 
 
 @pytest.fixture(autouse=True)
@@ -350,6 +352,47 @@ def test_normalised_by_hand() -> None:
         assert float(inputs[0, 0, 0, 3]) == pytest.approx((value - mean) / std, rel=1e-5)
     back = normalised(normalised(digits, "standard"), "unit")
     assert (back.train.mean, back.test.std) == ((), ())
+
+
+def test_normalised_by_numbers_of_your_own() -> None:
+    """What is given counts, the rest is as published; a dataset of one's own has nothing published."""
+    digits = load("digits")
+    assert normalised(digits, "standard", std=(0.5,)).train.mean == (0.3054,)
+    own = Data(name=replace(digits, name="own"), normalise="standard", mean=(0.25,), std=(0.5,))
+    inputs, _ = own.load().test.take(torch.tensor([0]))
+    raw = digits.test.inputs[:1].float() / 255
+    assert torch.allclose(inputs, (raw - 0.25) / 0.5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"mean": (0.5,)},
+            "data.mean must be empty. Got [0.5]. Set data.normalise = 'standard'.",
+        ),
+        (
+            {"normalise": "centred", "std": (0.5,)},
+            "data.std must be empty. Got [0.5]. Set data.normalise = 'standard'.",
+        ),
+        (
+            {"normalise": "standard", "std": (0.0,)},
+            "data.std must be positive numbers. Got 0.0.",
+        ),
+        (
+            {"normalise": "standard", "mean": (float("nan"),)},
+            "data.mean must be numbers. Got nan.",
+        ),
+        (
+            {"normalise": "standard", "std": (0.5, 0.5, 0.5)},
+            "data.std must be a number for each of the 1 channels of 'digits'. Got [0.5, 0.5, 0.5].",
+        ),
+    ],
+)
+def test_wrong_numbers_to_normalise_with(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Data(**settings).load()
+    assert str(caught.value) == message
 
 
 def test_normalised_refuses_what_it_cannot_do(tmp_path: Path) -> None:

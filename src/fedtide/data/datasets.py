@@ -167,15 +167,19 @@ def load(name: str, folder: Path | None = None, **settings: Any) -> Dataset:
     return Dataset(name, parts.train, parts.test, info.classes, parts.keys, parts.vocabulary)
 
 
-def normalised(dataset: Dataset, how: str) -> Dataset:
+def normalised(
+    dataset: Dataset, how: str, mean: tuple[float, ...] = (), std: tuple[float, ...] = ()
+) -> Dataset:
     """The dataset with another scale of its pixels.
 
-    "unit" is [0, 1], "standard" uses the published mean and std, "centred" 0.5 and 0.5.
+    "unit" is [0, 1], "standard" uses the published mean and std, or those that are given, "centred" 0.5
+    and 0.5.
     """
     ways = ("unit", "standard", "centred")
     if how not in ways:
         raise ConfigError(f"data.normalise: there is no way {how!r}. {choices(how, ways)}")
-    mean, std = _statistics(dataset, how)
+    if how != "unit":
+        mean, std = _statistics(dataset, how, mean, std)
     return replace(
         dataset,
         train=replace(dataset.train, mean=mean, std=std),
@@ -183,10 +187,10 @@ def normalised(dataset: Dataset, how: str) -> Dataset:
     )
 
 
-def _statistics(dataset: Dataset, how: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _statistics(
+    dataset: Dataset, how: str, mean: tuple[float, ...], std: tuple[float, ...]
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and std per channel."""
-    if how == "unit":
-        return (), ()
     where = f"data.normalise: {dataset.name!r}"
     if dataset.train.inputs.dtype != torch.uint8:
         raise ConfigError(
@@ -195,10 +199,17 @@ def _statistics(dataset: Dataset, how: str) -> tuple[tuple[float, ...], tuple[fl
     channels = dataset.shape[0]
     if how == "centred":
         return (0.5,) * channels, (0.5,) * channels
+    for name, given in (("mean", mean), ("std", std)):
+        must = f"a number for each of the {channels} channels of {dataset.name!r}"
+        require(len(given) in (0, channels), f"data.{name}", must, list(given))
     info = DATASETS.get(dataset.name)
-    if info is None or len(info.mean) != channels:
-        raise ConfigError(f"{where} has no published mean and std. Use 'unit' or 'centred'.")
-    return info.mean, info.std
+    if info is not None and len(info.mean) == channels:
+        mean, std = mean or info.mean, std or info.std
+    if not (mean and std):
+        raise ConfigError(
+            f"{where} has no published mean and std. Set data.mean and data.std, or use 'unit' or 'centred'."
+        )
+    return mean, std
 
 
 def place(name: str, folder: Path | None = None) -> Path | None:

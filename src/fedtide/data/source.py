@@ -5,9 +5,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from math import inf, isfinite
 from typing import Literal
 
-from fedtide.core.errors import ConfigError, choices
+from fedtide.core.errors import ConfigError, choices, require
 from fedtide.core.parts import settle
 from fedtide.core.types import Dataset, Group
 from fedtide.data.datasets import DATASETS, load, normalised, place
@@ -45,6 +46,10 @@ class Data(Source):
     name: str | Dataset = "digits"
     partition: Partition = field(default_factory=Iid)
     normalise: Literal["unit", "standard", "centred"] = "unit"
+    mean: tuple[
+        float, ...
+    ] = ()  # with "standard": per channel, of pixels in [0, 1]; else as published
+    std: tuple[float, ...] = ()
     stores: Stores = field(default_factory=Keep)
 
     def __post_init__(self) -> None:
@@ -54,6 +59,13 @@ class Data(Source):
         if isinstance(self.name, str) and self.name not in DATASETS:
             known = choices(self.name, DATASETS)
             raise ConfigError(f"data.name: {self.name!r} is not a known dataset. {known}")
+        given, where = self.mean or self.std, "data.mean" if self.mean else "data.std"
+        do = "Set data.normalise = 'standard'."
+        require(not given or self.normalise == "standard", where, "empty", list(given), do)
+        for deviation in self.std:
+            require(0 < deviation < inf, "data.std", "positive numbers", deviation)
+        for value in self.mean:
+            require(isfinite(value), "data.mean", "numbers", value)
 
     @property
     def title(self) -> str:
@@ -69,7 +81,9 @@ class Data(Source):
         dataset = self.name
         if not isinstance(dataset, Dataset):
             dataset = _loaded(dataset, os.environ.get("FEDTIDE_DATA", ""))
-        return dataset if self.normalise == "unit" else normalised(dataset, self.normalise)
+        if self.normalise == "unit":
+            return dataset
+        return normalised(dataset, self.normalise, self.mean, self.std)
 
     def deal(self, groups: Groups, rounds: int, seed: int) -> tuple[Dataset, Holdings]:
         dataset = self.load()
