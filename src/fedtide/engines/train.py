@@ -65,7 +65,8 @@ class Train(Batching):
                 torch.manual_seed(torch_seed(seed, "model"))
                 module = module.build(dataset.shape, dataset.classes, dataset.vocabulary)
         task = Task(module.to(device), self.loss)
-        inputs, _ = dataset.train.take(torch.arange(min(2, len(dataset.train)), device=device))
+        some = torch.arange(min(2, len(dataset.train)), device=device)
+        inputs, targets = dataset.train.take(some)
         logits = task.view(*task.initial, inputs).logits
         if logits.dim() != 2 or logits.shape[1] < dataset.classes:
             raise ConfigError(
@@ -73,4 +74,16 @@ class Train(Batching):
                 f"{dataset.name!r}. Got outputs of shape {tuple(logits.shape[1:])} from {task.name}. "
                 "Give the model more outputs or choose another one."
             )
+        self._check_loss(logits, targets)
         return task
+
+    def _check_loss(self, logits: Tensor, targets: Tensor) -> None:
+        """Refuse a loss that is a mean or a sum over the batch: engines weigh every example themselves."""
+        shape = tuple(self.loss(logits, targets).shape)
+        require(
+            shape == tuple(targets.shape),
+            "train.loss",
+            f"one value per example: a tensor of shape {tuple(targets.shape)} for {len(targets)} examples",
+            shape,
+            'Write reduction="none", as in nn.CrossEntropyLoss(reduction="none").',
+        )
