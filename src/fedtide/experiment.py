@@ -271,7 +271,9 @@ def run(
                 server = gate.aggregated(algorithm, now.server, result, cohort)
                 model = house.next_model(server.x, now.model, result, cohort)
                 looks = partial(house.gradients, ids, now.model)  # for probes that ask
-                done = Finished(t, session, now.model, model, result.up, cohort, plan, looks)
+                done = Finished(
+                    t, session, now.model, model, result.up, cohort, plan, looks, algorithm
+                )
                 line |= result.means | probed(e.evaluation.probes, done)
                 line |= algorithm.facts(server, cohort)
                 era = now.era.after(line["train_accuracy"])
@@ -342,7 +344,7 @@ def begin(
         return now, {**facts, **more}, rehearse.bill
     if e.train.memories != "keep":
         house.engine.memory.clear()
-    server = e.algorithm.init(begun.model.x, house.context)
+    server = e.algorithm.restart(now.server, begun.model.x, house.context)
     now = State(server, begun.model, era, archive, rehearse.state, *arrivals(now, t, session))
     return now, facts, rehearse.bill
 

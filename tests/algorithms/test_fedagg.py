@@ -9,7 +9,8 @@ import torch
 from quadratic import Parabolas
 
 from fedtide.algorithms.base import Context
-from fedtide.algorithms.fedagg import Asked, FedAgg
+from fedtide.algorithms.fedagg import Asked, FedAgg, per_rate
+from fedtide.algorithms.fedavg import FedAvg
 from fedtide.algorithms.fedbabu import FedBABU
 from fedtide.algorithms.fedgh import FedGH, Prototypes, Upload
 from fedtide.algorithms.halves import Halves
@@ -25,6 +26,7 @@ from fedtide.experiment import Evaluation, Experiment, run
 from fedtide.models.dense import Linear, Mlp
 from fedtide.population.participation import PARTICIPATION
 from fedtide.population.sessions import Alternating, Fixed
+from fedtide.starts.cold import Cold
 
 kinds = pytest.mark.parametrize("kind", ["loop", "vectorised"])
 
@@ -89,7 +91,7 @@ def test_every_other_round(kind):
         asked.append(isinstance(down.ask, Asked))
         v.append(None if isinstance(down.law, Nothing) else down.law.v.item())
         up = game.round([0, 1], [1, 1]).up
-        terms.append(not isinstance(up.terms, Nothing))
+        terms.append(not isinstance(up.d, Nothing))
     assert asked == terms == [True, False, True, False]
     assert v[0] is None
     assert v[1] == v[2] != v[3]
@@ -108,7 +110,8 @@ def test_pretraining_lets_the_model_rest(kind):
 def test_the_literal_fixed_point_is_a_rate_of_zero():
     """Equal clients: eta -> c phi1^2 eta / (1 + c phi1^2) shrinks for ever, until the floor stops it."""
     reading = Pretrain(iterations=200, tolerance=0)
-    game = parabolas(FedAgg(alpha=0.5, floor=1e-6, reading=reading), [1, 1], "loop", epochs=1)
+    algorithm = FedAgg(alpha=0.5, floor=1e-6, reach=0, reading=reading)
+    game = parabolas(algorithm, [1, 1], "loop", epochs=1)
     used = [game.round([0, 1], [1, 1]).up.eta[0].item() for _ in range(60)]
     assert used[:3] == close(0.5, 0.25, 0.125)
     assert used[-1] == pytest.approx(1e-6)
@@ -157,18 +160,33 @@ def experiment(algorithm=None, **changes):
 
 
 def test_rates_stay_within_their_bounds():
-    algorithm = FedAgg(alpha=0.7, floor=0.02, cap=0.3)
-    used = np.array([line["rates"] for line in run(experiment(algorithm)).rounds])
+    algorithm = FedAgg(alpha=0.7, floor=0.02, cap=0.3, epoch="step", reach=0)
+    lines = run(experiment(algorithm)).rounds
+    used = np.array([line["rates"] for line in lines])
     assert used.shape == (6, 4, 3)
     assert used.min() >= np.float32(0.02)
     assert used.max() <= np.float32(0.3)
     assert len(np.unique(used)) > 10  # and they are not all on the bounds
+    for line, rates in zip(lines, used, strict=True):
+        assert line["at_floor"] == pytest.approx((rates <= 0.02001).mean())
+        assert line["at_cap"] == pytest.approx((rates >= 0.29999).mean())
+
+
+def test_rates_stay_within_reach_of_the_studys_own():
+    """The rate of the study is 0.05; a factor of 2 is the default."""
+    lines = run(experiment(FedAgg())).rounds
+    used = np.array([line["rates"] for line in lines])
+    assert used.min() >= 0.025 * (1 - 1e-6)
+    assert used.max() <= 0.1 * (1 + 1e-6)
+    assert max(line["at_floor"] for line in lines) > 0 < max(line["at_cap"] for line in lines)
+    assert FedAgg().limits(0.05) == (0.025, 0.1)
+    assert FedAgg().limits(0.8) == (0.4, 0.9)  # and Proposition 3
+    assert FedAgg(reach=0).limits(0.05) == (0.001, 0.9)
 
 
 def test_rates_of_an_algorithm_without_its_own():
-    from fedtide.algorithms.fedavg import FedAvg
-
     line = run(experiment(FedAvg())).rounds[0]
+    assert "at_cap" not in line  # nothing bounds its rate
     assert line["rates"] == [[pytest.approx(0.05)]] * 4
     assert len(line["drift"]) == 4
     assert min(line["drift"]) > 0
@@ -183,11 +201,12 @@ def test_drift_is_bounded():
             seen.append(up)
             return super().aggregate(server, up, cohort)
 
-    run(experiment(Watched(), train=Train(model=Linear(), lr=0.05, batch_size=2000, epochs=3)))
+    train = Train(model=Linear(), lr=0.05, batch_size=2000, epochs=3)
+    run(experiment(Watched(epoch="step", reach=0), train=train))
     assert len(seen) == 6
     for up in seen:
-        bound = up.terms.phi1.norm(dim=2).max() * up.eta.max()  # P delta_h
-        drift = up.terms.d.norm(dim=2)  # [U, l]
+        bound = up.phi1.norm(dim=2).max() * up.eta.max()  # P delta_h
+        drift = up.d.norm(dim=2)  # [U, l]
         assert (drift <= bound * torch.arange(1, 4) * (1 + 1e-5)).all()
         assert drift.max() > 0.1 * bound  # the bound is not empty
 
@@ -201,16 +220,66 @@ def test_a_new_session_drops_the_terms():
         assert base == (line["round_in_session"] == 0)
 
 
-def test_what_travels_is_counted():
-    """Floats: x down, then 3 vectors and 3 numbers more; x and 3 rates up, with terms 6 vectors more."""
+def test_terms_may_outlive_a_start():
+    """A start that installs another model drops the terms, or keeps them."""
+    population = Alternating(clients=5, sessions=3, rounds=3)
+    for keep in (False, True):
+        e = experiment(FedAgg(keep_terms=keep), population=population, start=Cold())
+        for line in run(e).rounds:
+            base = np.allclose(line["rates"], 0.05)
+            assert base == (line["t"] == 0 if keep else line["round_in_session"] == 0)
+
+
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_the_control_predicts_what_the_batches_of_an_epoch_move(epochs):
+    """w - the sum of eta phi1 is where a client ends, epoch by epoch, however many its batches."""
+    seen = []
+
+    class Watched(FedAgg):
+        def aggregate(self, server, up, cohort):
+            after = super().aggregate(server, up, cohort)
+            seen.append((up, after.terms))
+            return after
+
+    train = Train(model=Mlp(hidden=(8,)), lr=0.05, batch_size=16, epochs=epochs)
+    run(experiment(Watched(), train=train))
+    for up, terms in seen:
+        phi1 = per_rate(up.d, up.eta)
+        moved = -(up.eta[..., None] * phi1).cumsum(1)
+        assert torch.allclose(moved, up.d, atol=1e-6)
+        assert torch.allclose(moved[:, -1], up.delta, atol=1e-6)
+        assert torch.equal(terms.phi1, phi1.mean(0))
+
+
+def test_the_default_does_not_wreck_a_network():
+    """A rate that suits the network: the paper's one step per epoch raises it to the cap of 0.9."""
+    train = Train(model=Mlp(hidden=(16,)), lr=0.1, batch_size=2, epochs=3)
+    found = {}
+    for name, algorithm in (
+        ("fedavg", FedAvg()),
+        ("default", FedAgg()),
+        ("step", FedAgg(epoch="step", reach=0)),
+    ):
+        lines = run(experiment(algorithm, train=train)).rounds
+        found[name] = lines[-1]["accuracy"]
+    assert found["default"] > found["fedavg"] - 0.02
+    assert found["step"] < found["fedavg"] - 0.2
+
+
+@pytest.mark.parametrize(("epoch", "vectors"), [("batches", 3), ("step", 6)])
+def test_what_travels_is_counted(epoch, vectors):
+    """Floats: x down, then 3 vectors and 3 numbers more; x and 3 rates up, and terms as vectors.
+
+    Displacements and rates tell what a rate moves; gradients have to be sent.
+    """
     dim, u = 64 * 10 + 10, 4
-    lines = run(experiment(FedAgg(reading=History(every=2)))).rounds
+    lines = run(experiment(FedAgg(epoch=epoch, reading=History(every=2)))).rounds
     law = 4 * (3 * dim + 3)
     assert [line["bytes_down"] // u for line in lines] == [4 * dim] + 5 * [4 * dim + law]
-    with_terms, without = 4 * (dim + 3 + 6 * dim), 4 * (dim + 3)
+    with_terms, without = 4 * (dim + 3 + vectors * dim), 4 * (dim + 3)
     assert [line["bytes_up"] // u for line in lines] == 3 * [with_terms, without]
-    layers = run(experiment(FedAgg(terms="layers"))).rounds
-    assert layers[-1]["bytes_up"] // u == 4 * (dim + 3 + 6 * 2)
+    layers = run(experiment(FedAgg(epoch=epoch, terms="layers"))).rounds
+    assert layers[-1]["bytes_up"] // u == 4 * (dim + 3 + vectors * 2)
     assert layers[-1]["bytes_down"] // u == 4 * (dim + 3 * 2 + 3)
 
 
@@ -275,6 +344,11 @@ WRONG = [
         FedAgg,
         {"floor": 0.2, "cap": 0.2},
         "algorithm.cap must be above floor = 0.2 and below 1. Got 0.2.",
+    ),
+    (
+        FedAgg,
+        {"reach": 0.5},
+        "algorithm.reach must be at least 1, or 0 for no such bound. Got 0.5.",
     ),
     (History, {"every": 0}, "algorithm.reading.every must be at least 1. Got 0."),
     (Pretrain, {"iterations": 0}, "algorithm.reading.iterations must be at least 1. Got 0."),

@@ -22,7 +22,8 @@ kinds = pytest.mark.parametrize("kind", KINDS)
 EPOCHS = 3
 # Clients of 3 to 15 examples make 1 to 4 steps per epoch, so their epochs begin at different steps.
 WORLD = World("plain", batching=Batching(batch_size=4, epochs=EPOCHS), dtype=torch.float64)
-ALGORITHM = FedAgg(alpha=0.1, floor=0.03, cap=0.2)
+STEP = {"epoch": "step", "reach": 0}
+ALGORITHM = FedAgg(alpha=0.1, floor=0.03, cap=0.2, **STEP)
 LR = 0.05
 
 
@@ -115,9 +116,10 @@ def one_round(engine, algorithm, server, members, t, steps=None):
 
 VARIANTS = {
     "history": ALGORITHM,
-    "every other round": FedAgg(alpha=0.3, cap=0.3, reading=History(every=2)),
-    "layers": FedAgg(alpha=0.3, cap=0.3, terms="layers"),
-    "pretrain": FedAgg(alpha=0.3, cap=0.3, reading=Pretrain(iterations=2)),
+    "default": FedAgg(),
+    "every other round": FedAgg(alpha=0.3, cap=0.3, reading=History(every=2), **STEP),
+    "layers": FedAgg(alpha=0.3, cap=0.3, terms="layers", **STEP),
+    "pretrain": FedAgg(alpha=0.3, cap=0.3, reading=Pretrain(iterations=2), **STEP),
     "fedgh": FedGH(head_steps=2),
 }
 
@@ -140,7 +142,7 @@ def test_a_client_cut_short_stands_still(kind):
     engine = WORLD.engine(kind)
     server = ALGORITHM.init(engine.task.initial.x, Context(engine.task.layout, 9))
     _, up = one_round(engine, ALGORITHM, server, (3, 7), 0, steps=[4, 12])
-    phi1, d = (field[0] for field in up.terms)
+    phi1, d = up.phi1[0], up.d[0]
     assert not torch.equal(phi1[0], phi1[1])
     assert torch.equal(phi1[1], phi1[2])
     assert not torch.equal(d[0], d[1])
@@ -166,7 +168,7 @@ def test_a_survey_sees_every_example_once(kind):
                 engine.task.view(y, {}, batch.inputs).logits, batch.targets
             ).mean()
 
-        torch.testing.assert_close(up.terms.phi1[u, 0], grad(loss)(x), atol=1e-12, rtol=0)
+        torch.testing.assert_close(up.phi1[u, 0], grad(loss)(x), atol=1e-12, rtol=0)
     engine.close()
 
 

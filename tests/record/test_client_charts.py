@@ -1,5 +1,6 @@
 """Charts with a dot for every client."""
 
+from fedtide.record.report.charts import AT_CAP, AT_FLOOR, varying
 from fedtide.record.report.clients import DOTS, client_charts
 from fedtide.record.report.colours import look
 from fedtide.record.report.numbers import Row
@@ -25,6 +26,16 @@ def test_a_dot_for_every_client_and_epoch():
     assert first["marker"]["symbol"] != second["marker"]["symbol"]
     assert drift.figure["data"][0]["y"] == [1, 1, 2, 2, 3, 3]
     assert rates.figure["layout"]["yaxis"]["type"] == "log"
+
+
+def test_shares_of_rates_on_their_limits():
+    """In percent; an algorithm without limits has no such chart."""
+    more = {"session": 0, "population": 2, "at_cap": 0.25}
+    noted = [line | more | {"at_floor": 0.1 * line["t"]} for line in lines(3)]
+    (chart,) = varying([row(0, noted)], (AT_FLOOR, AT_CAP))  # the other is the same all the time
+    assert chart.key == "at_floor"
+    assert chart.figure["data"][-1]["y"] == [0, 10, 20]
+    assert varying([row(0, lines(3))], (AT_FLOOR, AT_CAP)) == []
 
 
 def test_nothing_without_the_probes():

@@ -95,6 +95,10 @@ class Algorithm(ABC, Generic[Server, Down, Memory, Upload]):
     def init(self, x: Vector, context: Context) -> Server:
         """The server's state when a session begins at model x."""
 
+    def restart(self, server: Server, x: Vector, context: Context) -> Server:
+        """The server's state when a start installs model x; `server` is the state before."""
+        return self.init(x, context)
+
     @abstractmethod
     def broadcast(self, server: Server) -> Down:
         """What every client of the cohort receives."""

@@ -55,6 +55,9 @@ class Continuous(Algorithm[Server, Server, Any, Any]):
     def init(self, x: Vector, context: Context) -> Server:
         return Server(x, self.of.init(x, context), x)
 
+    def restart(self, server: Server, x: Vector, context: Context) -> Server:
+        return Server(x, self.of.restart(server.of, x, context), x)
+
     def broadcast(self, server: Server) -> Server:
         return Server((down := self.of.broadcast(server.of)).x, down, server.teacher)
 

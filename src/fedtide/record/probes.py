@@ -21,7 +21,10 @@ class Finished(NamedTuple):
     gradients: Callable[
         [int], Tensor
     ]  # [U, dim]: of each client's loss at `before` on its store of a round
+    algorithm: Any = None
 
+
+CLOSE = 1e-5  # a rate this near to a limit lies on it: rates are float32
 
 Probe = Callable[[Finished], Mapping[str, Any]]
 
@@ -32,9 +35,20 @@ def movement(done: Finished) -> Mapping[str, float]:
 
 
 def rates(done: Finished) -> Mapping[str, Any]:
-    """The learning rates of each client, one per local epoch where the algorithm chooses them itself."""
+    """The learning rates of each client, one per local epoch where the algorithm chooses them itself.
+
+    Where it has `limits`, also the share of rates that lie on the lower and on the upper one.
+    """
     eta = getattr(done.up, "eta", done.cohort.walk.lr[:, None])
-    return {"rates": eta.tolist()}
+    noted = {"rates": eta.tolist()}
+    if limits := getattr(done.algorithm, "limits", None):
+        low, high = limits(float(done.cohort.walk.lr[0]))
+        shares = (eta <= low * (1 + CLOSE), eta >= high * (1 - CLOSE))
+        noted |= {
+            key: float(at.to(eta).mean())
+            for key, at in zip(("at_floor", "at_cap"), shares, strict=True)
+        }
+    return noted
 
 
 def drift(done: Finished) -> Mapping[str, Any]:

@@ -71,6 +71,11 @@ def _percent(line: Line) -> float | None:
     return None if line["accuracy"] is None else 100 * line["accuracy"]
 
 
+def _share(key: str) -> Callable[[Line], float | None]:
+    """A share that some journals have, in percent."""
+    return lambda line: None if line.get(key) is None else 100 * line[key]
+
+
 ACCURACY = Quantity("accuracy", "Test accuracy", "test accuracy (%)", 2, "%{y:.1f} %", _percent)
 LOSS = Quantity(
     "loss", "Test loss", "test loss (mean per example)", 4, "%{y:.3f}", itemgetter("loss")
@@ -115,13 +120,22 @@ RATE = Quantity(
     "%{y:.4g}",
     lambda line: line.get("lr"),
 )
+AT_FLOOR = Quantity(
+    "at_floor",
+    "Rates at their lower limit",
+    "clients and local epochs (%)",
+    2,
+    "%{y:.1f} %",
+    _share("at_floor"),
+)
+AT_CAP = AT_FLOOR._replace(key="at_cap", title="Rates at their upper limit", value=_share("at_cap"))
 SNAPSHOTS = Quantity(
     "q",
     "How likely a snapshot round is",
     "probability of a snapshot (%)",
     2,
     "%{y:.1f} %",
-    lambda line: None if line.get("q") is None else 100 * line["q"],
+    _share("q"),
 )
 
 

@@ -16,7 +16,17 @@ from fedtide.record.export import results_csv, rounds_csv
 from fedtide.record.files import write_text
 from fedtide.record.folder import StudyFolder
 from fedtide.record.report.changes import change_charts, recovery_words
-from fedtide.record.report.charts import RATE, Chart, Figure, Section, charts, shown, varying
+from fedtide.record.report.charts import (
+    AT_CAP,
+    AT_FLOOR,
+    RATE,
+    Chart,
+    Figure,
+    Section,
+    charts,
+    shown,
+    varying,
+)
 from fedtide.record.report.clients import client_charts
 from fedtide.record.report.costs import cost_charts
 from fedtide.record.report.fairness import fairness_charts
@@ -81,7 +91,9 @@ def sections(rows: Sequence[Row]) -> list[Section]:
         Section("Over the rounds", charts(rows)),
         Section("When clients change", change_charts(rows)),
         Section("Clients", [*population_charts(rows), *fairness_charts(rows)]),
-        Section("How clients train", [*varying(rows, (RATE,)), *client_charts(rows)]),
+        Section(
+            "How clients train", [*varying(rows, (RATE, AT_FLOOR, AT_CAP)), *client_charts(rows)]
+        ),
         Section("Costs", cost_charts(rows)),
     )
     return [section for section in made if section.charts]
