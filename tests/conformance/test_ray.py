@@ -25,16 +25,20 @@ from fedtide.algorithms.fedavg import Down, FedAvg
 from fedtide.algorithms.mifa import Mifa
 from fedtide.algorithms.scaffold import Scaffold
 from fedtide.core.errors import ConfigError, EngineError, TrainingError
+from fedtide.core.trees import leaves
 from fedtide.core.types import Cohort, Examples, Work
 from fedtide.data.batches import Batching, ClientData
 from fedtide.data.holdings import Fifo, Pace, Static
 from fedtide.engines.choose import EngineChoice
 from fedtide.engines.rules import Sgd
-from fedtide.population.sessions import Alternating, Fixed
+from fedtide.guard.faults import Faults
+from fedtide.population.sessions import Alternating, Fixed, Pattern
 from fedtide.record.checkpoint import Checkpoints, Stopped
 from fedtide.record.evaluation import Evaluation
 from fedtide.record.journal import Journal, answered, read
+from fedtide.starts.previous import Previous
 from fedtide.starts.similarity import Similarity
+from fedtide.starts.trigger import Turnover
 from fedtide.study import run_study
 
 ray = pytest.importorskip("ray")
@@ -266,6 +270,42 @@ def test_errors_in_an_actor_are_those_of_any_engine(cluster):
 
 
 # Memories
+
+
+@pytest.mark.parametrize("name", ["scaffold", "mifa", "osafl"])
+def test_clients_leave_and_return_as_on_the_loop(cluster, name):
+    """And some uploads are refused: what clients remember, and what the server counts, to the last bit."""
+    sessions = ((0, 1, 2, 3, 4, 5), (0, 1, 2), (2, 6, 7), (3, 4, 5, 7), tuple(range(8)))
+    e = Experiment(
+        population=Pattern(clients=8, sessions=sessions, rounds=2),
+        algorithm=TABLE[name].algorithm,
+        train=Train(lr=0.1, batch_size=16, steps=2),
+        start=Previous(trigger=Turnover(share=1.0)),
+        faults=Faults(corrupt=0.2),
+        engine=EngineChoice(kind="loop", workers=1),
+        seed=4,
+    )
+    far = replace(e, engine=EngineChoice(kind="ray", of="loop", actors=2, workers=1))
+    (here, mine), (there, theirs) = (
+        (run(each, checkpoints=w), w) for each, w in ((e, Watching()), (far, Watching()))
+    )
+    assert any("refused" in line for line in here.rounds)
+    assert torch.equal(here.model.x, there.model.x)
+    assert len(mine.seen) == len(theirs.seen) == 10
+    for one, other in zip(mine.seen, theirs.seen, strict=True):
+        assert all(map(torch.equal, leaves(one), leaves(other)))
+
+
+class Watching(Checkpoints):
+    """After every round: what the server knows, and what all clients remember."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def after(self, rounds, state, memory, journal):
+        _, kept = memory.kept(np.sort(memory.clients))
+        self.seen.append((state[0].server, kept))
 
 
 def stored(ids, memories):

@@ -13,11 +13,14 @@ from village import SHARE, Village
 from fedtide import config, run
 from fedtide.algorithms import ALGORITHMS
 from fedtide.core.errors import ConfigError, EngineError
+from fedtide.core.trees import leaves
 from fedtide.data.holdings import distribute
+from fedtide.deploy.client import Notes
 from fedtide.deploy.server import deployed, serve
 from fedtide.engines.roster import Roster
 from fedtide.engines.terms import Terms
 from fedtide.population.process import Participation
+from fedtide.record.checkpoint import Checkpoints
 from fedtide.record.folder import StudyFolder
 from fedtide.study import run_study
 
@@ -225,6 +228,57 @@ def test_a_node_that_lost_its_state_is_noticed(tmp_path):
     village.before = in_round(2, lambda message: village.contexts[CLIENT_1].state.clear())
     lines = run(experiment(study, village)).rounds
     assert [line.get("forgot", 0) for line in lines] == [0, 0, 1]
+
+
+class Known(Checkpoints):
+    """After every round: the server's state, and what the server knows of every client's memory."""
+
+    def __init__(self):
+        super().__init__()
+        self.rounds = []
+
+    def after(self, rounds, state, memory, journal):
+        ids, kept = memory.kept(memory.clients)
+        self.rounds.append((state[0], ids, kept))
+
+
+CHANGES = 'kind = "pattern", sessions = [[0, 1, 2], [0, 1], [1, 2], [0, 2], [0, 1, 2]]'
+GOES_ON = 'start = { kind = "previous", trigger = { kind = "turnover", share = 1.0 } }'
+MEANS = {"mifa": "g", "fedvarp": "y", "afa-cs": "g", "scaffold": "c"}
+
+
+@pytest.mark.parametrize("name", MEANS)
+@pytest.mark.parametrize("loses", [False, True], ids=["", "and client 1 loses its memory"])
+def test_the_server_counts_the_clients_that_exist(tmp_path, name, loses):
+    """Its mean is that of what it knows clients remember, which is what they do remember."""
+    study = written(tmp_path, name, CHANGES, rounds=2, more=GOES_ON)
+    village, known = Village(tmp_path, NODES), Known()
+    if loses:  # its last stay begins in round 8
+        village.before = in_round(8, lambda m: village.contexts[CLIENT_1].state.clear())
+    e = experiment(study, village)
+    history = run(e, checkpoints=known)
+    if not loses:
+        simulated = run(study.cells[0].experiment).model.x
+        assert (history.model.x - simulated).norm() < 1e-6 * simulated.norm()
+    assert sum(line.get("forgot", 0) for line in history.rounds) == loses
+    for now, ids, kept in known.rounds:
+        rows = next(leaves(kept.row))[np.isin(ids, now.present)]
+        mean = rows.double().sum(0) / len(now.present)
+        counted = getattr(now.server, MEANS[name]).double()
+        assert (counted - mean).norm() < 1e-5 * mean.norm() + 1e-7
+    told = unpacked_row(village, e.algorithm)
+    own = next(leaves(kept.row))[ids.tolist().index(1)]
+    assert (own - told).norm() < 1e-5 * told.norm()
+
+
+def unpacked_row(village, algorithm):
+    """What client 1 truly remembers: the row of its newest note."""
+    state = village.contexts[CLIENT_1].state
+    newest = max(
+        int(n.split()[1]) for n in state if n.startswith("batch ") and n.endswith("arrays")
+    )
+    row = Notes(state, "batch").read(newest)
+    return next(leaves(algorithm.row(row.mine)))[0]
 
 
 def own_data(folder, test):
