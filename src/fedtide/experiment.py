@@ -134,7 +134,8 @@ class Experiment:
     @property
     def gate(self) -> Gate:
         """What stands between clients and server."""
-        return Gate(self.faults, self.attack, self.defence, self.privacy, self.seed)
+        kinds = (self.faults, self.attack, self.defence, self.privacy)
+        return Gate(*kinds, self.seed, self.engine.is_real)
 
     @property
     def adds(self) -> bool:
@@ -146,9 +147,12 @@ class Experiment:
 
     @property
     def is_uniform(self) -> bool:
-        """Is every cohort a uniform sample of those who exist, of a fixed size?"""
+        """Is every cohort a uniform sample of those who exist, of a fixed size?
+
+        Real clients have the study file, and with its seed they know who is drawn: no sample for them.
+        """
         steady = isinstance(self.network, IdealNetwork) and not self.faults.is_active
-        return steady and type(self.participation) is Uniform
+        return steady and type(self.participation) is Uniform and not self.engine.is_real
 
 
 @cache
@@ -220,6 +224,7 @@ def run(
         memory_explained(),
         House.furnish(e.data, e.population, e.train, e.engine, e.seed, gate.poisoned) as house,
     ):
+        e.privacy.check_buffers(house.initial.buffers, e.train.buffers)
         hostile = e.attack.members(house.crowd.clients, e.seed)
         server = algorithm.init(house.initial.x, house.context)
         network = e.network.start(house.crowd.clients, e.seed)
@@ -268,7 +273,7 @@ def run(
                 clock.part("gather", "train", result.gather)
             if len(ids):  # without a cohort the model stays as it is
                 cohort = house.cohort(t, ids, result.walk)
-                server = gate.aggregated(algorithm, now.server, result, cohort)
+                server = gate.aggregated(algorithm, now.server, result, cohort, asked)
                 model = house.next_model(server.x, now.model, result, cohort)
                 looks = partial(house.gradients, ids, now.model)  # for probes that ask
                 done = Finished(

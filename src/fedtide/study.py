@@ -291,9 +291,10 @@ def preflight(study: Study) -> None:
     for cell in study.cells:
         e = replace(cell.experiment, seed=study.seeds[0])
         parts = (e.data, e.population, e.train, e.engine)
-        if (*parts, e.participation) not in seen:
-            seen.append((*parts, e.participation))
+        if (*parts, e.participation, e.privacy) not in seen:
+            seen.append((*parts, e.participation, e.privacy))
             with memory_explained(), House.furnish(*parts, e.seed) as house:
+                e.privacy.check_buffers(house.initial.buffers, e.train.buffers)
                 rehearse_participation(e, house)
 
 

@@ -27,6 +27,7 @@ Metrics = dict[str, Any]
 # In two lines, so that the settings have room in a narrow window.
 AFTER, RECOVERY = "after\nchanges %", "rounds to\nrecover"
 LATENCY = "network\nseconds"
+EPSILON, SIMULATED = "epsilon", "simulated\nepsilon"
 MOST = 5  # columns of numbers
 NAMED = 3  # folders of other runs
 SPARE = ("MB up", "best %", "seconds", "snapshots %")  # left out first
@@ -132,6 +133,9 @@ def results(study: Study, summary: dict[str, Any]) -> Table:
         del columns["snapshots %"]
     if not any(cell["metrics"]["latency"]["mean"] for cell in cells):
         del columns[LATENCY], columns["joules"]  # nothing costs anything
+    for column, metric in ((EPSILON, "epsilon"), (SIMULATED, "simulated_epsilon")):
+        if not any(metric in cell["metrics"] for cell in cells):
+            del columns[column]
     while len(columns) > MOST:  # the report has them all; the settings must have room
         del columns[next(column for column in SPARE if column in columns)]
     for column in columns:
@@ -183,12 +187,19 @@ def _snapshots(metrics: Metrics) -> str:
     return _percent(metrics["snapshot_share"]) if "snapshot_share" in metrics else ""
 
 
+def _epsilon(metrics: Metrics, name: str = "epsilon") -> str:
+    """The largest of all seeds; empty without noise."""
+    return _short(max(metrics[name]["values"])) if name in metrics else ""
+
+
 COLUMNS: dict[str, Callable[[Metrics], str]] = {
     "accuracy %": lambda metrics: _percent(metrics["accuracy"]),
     "best %": lambda metrics: _percent(metrics["best_accuracy"]),
     AFTER: _after_changes,
     RECOVERY: _recovery,
     "snapshots %": _snapshots,
+    EPSILON: _epsilon,
+    SIMULATED: lambda metrics: _epsilon(metrics, "simulated_epsilon"),
     "MB up": lambda metrics: f"{metrics['bytes_up']['mean'] / 1e6:.1f}",
     LATENCY: lambda metrics: _short(metrics["latency"]["mean"]),
     "joules": lambda metrics: _short(metrics["joules"]["mean"]),

@@ -4,6 +4,7 @@ import time
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
+import dp_accounting
 import numpy as np
 import pytest
 import torch
@@ -374,6 +375,22 @@ def test_introductions_and_tests_that_make_no_sense(tmp_path):
     (line,) = run(experiment(study, village)).rounds
     assert line["clients"] == [0, 1]
     assert 0 < line["accuracy"] < 1
+
+
+def test_noise_for_real_clients_cannot_be_computed_again(tmp_path):
+    """From the operating system: two runs differ, epsilon is the real one, no amplification is claimed."""
+    privacy = (
+        "privacy = { clip = 0.5, noise = 2.0 }\nparticipation = { kind = 'uniform', clients = 2 }"
+    )
+    study = written(tmp_path, rounds=3, more=privacy)
+    first, second = (run(experiment(study, Village(tmp_path, NODES))) for _ in range(2))
+    assert not torch.equal(first.model.x, second.model.x)
+    last = first.rounds[-1]
+    often = max(sum(client in line["clients"] for line in first.rounds) for client in range(3))
+    accountant = dp_accounting.rdp.RdpAccountant()
+    accountant.compose(dp_accounting.GaussianDpEvent(2.0), often)
+    assert last["epsilon"] == accountant.get_epsilon(1e-5)
+    assert "simulated_epsilon" not in last
 
 
 def test_nobody_comes(tmp_path):

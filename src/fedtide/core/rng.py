@@ -2,8 +2,11 @@
 
 `stream` is a generator for one address, say (seed, "cohort", t). `uniforms`, `normals` and `shuffles` draw
 for many clients at once, one row per client, and each row depends on nothing but the address and its client.
+
+The one exception is `secret_normals`: numbers of the operating system, which nobody can compute again.
 """
 
+import os
 from hashlib import blake2b
 
 import numpy as np
@@ -49,8 +52,7 @@ def uniforms(
     seed: int, *address: str | int, ids: NDArray[np.int64], count: int
 ) -> NDArray[np.float64]:
     """Uniform numbers in [0, 1), one row of `count` per client."""
-    words = bits(seed, *address, ids=ids, count=count)
-    return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return _fractions(bits(seed, *address, ids=ids, count=count))
 
 
 def normals(
@@ -66,9 +68,22 @@ def fades(
 ) -> NDArray[np.complex128]:
     """Circular complex normal numbers of power 1, one row of `count` per client (Box and Muller, 1958)."""
     draws = uniforms(seed, *address, ids=ids, count=2 * count)
-    # 1 - u lies in (0, 1]: its logarithm is a number.
-    radius, angle = np.sqrt(-np.log1p(-draws[:, :count])), 2 * np.pi * draws[:, count:]
-    return np.asarray(radius * np.cos(angle) + 1j * (radius * np.sin(angle)))
+    return _faded(draws[:, :count], draws[:, count:])
+
+
+def secret_normals(count: int) -> NDArray[np.float64]:
+    """Standard normal numbers from the operating system's randomness, for noise that must stay secret.
+
+    Each is half the sum of four, so that its last bits do not betray it (Holohan and Braghin, 2021, arXiv
+    2107.10138, as in Opacus).
+    """
+    total = np.zeros(count)
+    for _ in range(2):  # a pair each
+        words = np.frombuffer(os.urandom(16 * count), dtype=np.uint64).reshape(2, count)
+        pair = _faded(*_fractions(words))
+        total += pair.real
+        total += pair.imag
+    return np.asarray(total / np.sqrt(2.0))  # a part of a pair has variance 1/2
 
 
 def shuffles(
@@ -85,6 +100,18 @@ def shuffles(
     words[position >= sizes[:, None].astype(np.uint64)] = ~np.uint64(0)
     words.sort(axis=1)
     return (words & low).astype(np.int64)
+
+
+def _fractions(words: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """Uniform numbers in [0, 1) from 64-bit words."""
+    return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def _faded(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.complex128]:
+    """Box and Muller: circular complex normal numbers of power 1 from two uniform numbers each."""
+    # 1 - u lies in (0, 1]: its logarithm is a number.
+    radius, angle = np.sqrt(-np.log1p(-one)), 2 * np.pi * other
+    return np.asarray(radius * np.cos(angle) + 1j * (radius * np.sin(angle)))
 
 
 def _mixed(z: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch.func import vmap
@@ -36,6 +36,7 @@ WORTH_COMPILING = 100_000
 class EngineChoice:
     """The [engine] section of a study."""
 
+    is_real: ClassVar[bool] = False  # are clients somewhere else, and not simulated?
     kind: Literal["auto", "loop", "vectorised", "compiled", "ray"] = "auto"
     workers: int = 0  # threads across clients; 0: one per core
     chunk: int = 0  # clients stacked at once; 0: by memory

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -59,6 +59,7 @@ class Reply(NamedTuple):
 class Deployed(EngineChoice):
     """An [engine] whose clients are real."""
 
+    is_real: ClassVar[bool] = True
     roster: Roster
     cell: int = 0  # of the study, which every client has as a file
     tested_by_clients: bool = False

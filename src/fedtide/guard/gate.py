@@ -34,6 +34,7 @@ class Gate:
     defence: Defence
     privacy: Privacy
     seed: int
+    is_real: bool = False  # are the clients real? Then noise comes from the operating system
 
     @property
     def is_open(self) -> bool:
@@ -116,22 +117,26 @@ class Gate:
         return _some(result._replace(up=sent, facts=facts), stays)
 
     def aggregated(
-        self, algorithm: AnyAlgorithm, server: Any, result: Result, cohort: Cohort
+        self, algorithm: AnyAlgorithm, server: Any, result: Result, cohort: Cohort, drawn: Ids
     ) -> Any:
-        """The server's state after a round."""
+        """The server's state after a round for which these clients were drawn."""
         if self.is_plain:
             return result.aggregated(algorithm, server, cohort)
         weights = algorithm.weigh(cohort.share, cohort.walk)
         assert weights is not None
         sent = self.privacy.clipped(flat(result.up))
         total = self.defence.combined(sent, weights)
-        total = self.privacy.noised(total, weights, cohort.t, self.seed)
+        if self.privacy.noise:  # whoever was drawn and did not answer counts as zero
+            seed = None if self.is_real else self.seed
+            total = self.privacy.noised(total, weights, len(drawn), cohort.t, seed)
+            cohort = cohort._replace(ids=torch.from_numpy(drawn).to(cohort.ids))
         return algorithm.move(server, shaped(total, result.up), cohort)
 
     def price(self, lines: Sequence[Line], is_uniform: bool) -> dict[str, Any]:
-        """What a whole run tells about a client."""
+        """What a whole run tells about a client; simulated where noise can be computed from the seed."""
         epsilon = self.privacy.epsilon(lines, is_uniform)
-        return {} if epsilon is None else {"epsilon": epsilon, "delta": self.privacy.delta}
+        name = "epsilon" if self.is_real else "simulated_epsilon"
+        return {} if epsilon is None else {name: epsilon, "delta": self.privacy.delta}
 
 
 def _some(result: Result, stays: Any) -> Result:

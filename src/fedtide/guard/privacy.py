@@ -2,12 +2,16 @@
 
 The accountant is Google's dp-accounting (Renyi differential privacy). What is protected is one client's part
 in all rounds together; `epsilon` tells how well, at `delta`, and holds for the models that are published.
+
+The sum of the uploads is divided by the number of clients that were drawn, not of those that answered (the
+fixed denominator of McMahan et al., ICLR 2018): a client that does not answer counts as zero, and the size of
+the noise in the published model does not tell how many answered.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +19,8 @@ import torch
 from torch import Tensor
 
 from fedtide.core.errors import ConfigError, needs, require
-from fedtide.core.rng import torch_seed
+from fedtide.core.rng import secret_normals, torch_seed
+from fedtide.core.types import Buffers
 from fedtide.guard.defences import clipped
 
 
@@ -50,36 +55,54 @@ class Privacy:
         """Uploads [U, D] of bounded length."""
         return clipped(rows, self.clip) if self.clip else rows
 
-    def noised(self, mean: Tensor, weights: Tensor, t: int, seed: int) -> Tensor:
-        """The mean [D] of a round's uploads with noise."""
-        if not self.noise:
-            return mean
+    def check_buffers(self, buffers: Buffers, policy: str) -> None:
+        """Refuse buffers that clients would send without noise."""
+        leave = bool(buffers) and policy == "average"
+        require(
+            not (self.noise and leave),
+            "train.buffers",
+            "'frozen' or 'local' where privacy adds noise, unless the model has no buffers",
+            policy,
+            f"The mean of the clients' {next(iter(buffers), '')!r} would be published without noise.",
+        )
+
+    def noised(
+        self, total: Tensor, weights: Tensor, drawn: int, t: int, seed: int | None
+    ) -> Tensor:
+        """The weighted sum [D] of a round's uploads, for which so many clients were drawn, with noise.
+
+        The noise has an address below the seed or, without a seed, comes from the operating system.
+        """
         if float(weights.max() - weights.min()) > 1e-6 * float(weights.max()):
             raise ConfigError(
                 "privacy.noise must go with clients that count the same. Got weights by size, which "
                 "change with what a client holds. Set algorithm.weights = 'equal'."
             )
-        generator = torch.Generator().manual_seed(torch_seed(seed, "privacy", t))
-        noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype).to(mean.device)
-        return mean + self.noise * self.clip * float(weights.max()) * noise
+        if seed is None:
+            noise = torch.from_numpy(secret_normals(total.numel())).view(total.shape).to(total)
+        else:
+            generator = torch.Generator().manual_seed(torch_seed(seed, "privacy", t))
+            noise = torch.randn(total.shape, generator=generator, dtype=total.dtype).to(total)
+        noisy = total + self.noise * self.clip * float(weights.max()) * noise
+        return noisy * (len(weights) / drawn)
 
-    def epsilon(self, rounds: Iterable[Mapping[str, Any]], is_uniform: bool) -> float | None:
+    def epsilon(self, rounds: Sequence[Mapping[str, Any]], is_uniform: bool) -> float | None:
         """The price of these rounds, lines of the journal; None: nothing is protected.
 
-        Where cohorts were uniform samples of a fixed size, sampling itself protects (two populations are
-        neighbours if one client is replaced, so an upload may change the sum by 2 clip). Nothing of the
-        kind is claimed where they were not: there the client that took part most often decides (two
-        populations are neighbours if one client's uploads are zero).
+        Where every cohort is a uniform sample of a fixed size and everybody who was drawn answered, sampling
+        itself protects (two populations are neighbours if one client is replaced, so an upload may change
+        the sum by 2 clip). Nothing of the kind is claimed elsewhere: there the client that took part most
+        often decides (two populations are neighbours if one client's uploads are zero).
         """
         if not self.noise:
             return None
         import dp_accounting as dp
 
-        if is_uniform:
+        if is_uniform and all(drawn(line) == line["cohort"] for line in rounds):
             accountant = dp.rdp.RdpAccountant(
                 neighboring_relation=dp.NeighboringRelation.REPLACE_ONE
             )
-            sizes = Counter((line["population"], line["cohort"]) for line in rounds)
+            sizes = Counter((line["population"], drawn(line)) for line in rounds if drawn(line))
             for (population, cohort), count in sizes.items():
                 event = dp.SampledWithoutReplacementDpEvent(
                     population, cohort, dp.GaussianDpEvent(self.noise / 2)
@@ -88,6 +111,11 @@ class Privacy:
         else:
             accountant = dp.rdp.RdpAccountant()
             often = Counter(client for line in rounds for client in line["clients"])
-            most = max(often.values(), default=0)
-            accountant.compose(dp.SelfComposedDpEvent(dp.GaussianDpEvent(self.noise), most))
+            if often:
+                accountant.compose(dp.GaussianDpEvent(self.noise), max(often.values()))
         return float(accountant.get_epsilon(self.delta))
+
+
+def drawn(line: Mapping[str, Any]) -> int:
+    """How many clients were drawn for a round: those that answered, could not take part, or were lost."""
+    return int(line["cohort"] + line["absent"] + line.get("lost", 0))

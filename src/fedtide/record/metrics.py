@@ -10,6 +10,7 @@ from fedtide.record.journal import Line
 Metric = float | list[float]
 
 LAST = 5  # evaluations that `accuracy` averages
+EPSILONS = ("epsilon", "simulated_epsilon")  # of real clients, and of a simulation
 RHO = 0.95  # of the reference's peak: when a session counts as recovered
 
 
@@ -29,7 +30,7 @@ def metrics(lines: Sequence[Line], transition_rounds: int = 10) -> dict[str, Met
         "loss": fmean(line["loss"] for line in evaluated[-LAST:]),
         **costs(lines),
         **snapshot_share(lines),
-        **{name: lines[-1][name] for name in ("epsilon",) if name in lines[-1]},
+        **{name: lines[-1][name] for name in EPSILONS if name in lines[-1]},
         "wall_seconds": sum(sum(line["seconds"].values()) for line in lines),
     }
 

@@ -98,6 +98,7 @@ COLUMNS = (
     Column("joules_to_target", "joules to {target}", min, _amount),
     Column("snapshot_share", "snapshot rounds (%)", None, percent),
     Column("epsilon", "privacy (epsilon)", min, _amount),
+    Column("simulated_epsilon", "privacy (simulated epsilon)", min, _amount),
     Column("bytes_up", "uploaded (MB)", min, _megabytes),
     Column("latency", "simulated time (s)", min, _seconds),
     Column("joules", "energy (J)", min, _seconds),
