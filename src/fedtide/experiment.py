@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, get_origin, get_type_hints
@@ -97,6 +97,7 @@ class Experiment:
         )
         if self.population.announced:
             self.participation.check_session(self.population.at(0, self.seed))
+            self.gate.check_cohorts(self._cohorts())
         self.gate.check(self.algorithm)
         listens = self.start.computes or self.start.trigger.listens or self.participation.listens
         require(
@@ -108,6 +109,18 @@ class Experiment:
         )
         if self.engine.uploads == "sums":
             self._check_sums()
+
+    def _cohorts(self) -> Iterator[int]:
+        """The sizes of the cohorts of every session that has clients, where they are known beforehand."""
+        t = 0
+        while t < self.population.length:
+            session = self.population.at(t, self.seed)
+            size = self.participation.size(len(session.clients))
+            if size is None:
+                return
+            if size:
+                yield size
+            t = session.first + session.rounds
 
     def _check_sums(self) -> None:
         one = torch.ones(1)
@@ -284,6 +297,7 @@ def run(
                 era = now.era.after(line["train_accuracy"])
                 now = now._replace(server=server, model=model, era=era)
                 del result, done  # uploads are large: gone before the next ones come
+            line |= gate.watched(len(ids))
             clock.lap("aggregate")
 
             if len(session.clients) and e.evaluation.due(t, e.population.length):

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from fedtide.core.errors import ConfigError
+from fedtide.guard import defences
 from fedtide.guard.attacks import Alie, LabelFlip, Noise, SignFlip, largest_z
 from fedtide.guard.defences import (
     DEFENCES,
@@ -17,6 +18,8 @@ from fedtide.guard.defences import (
     Median,
     MultiKrum,
     TrimmedMean,
+    clipped,
+    lengths,
 )
 
 # Four honest clients around (1, 2), one far away.
@@ -71,6 +74,65 @@ def test_the_geometric_median_has_the_least_summed_distance():
     line = torch.tensor([[0.0], [2.0], [100.0]])
     got = GeometricMedian(steps=200).combined(line, torch.full((3,), 1 / 3))
     assert float(got) == pytest.approx(2.0, abs=1e-3)
+
+
+def test_the_geometric_median_is_the_same_however_far_away_hostile_uploads_are():
+    """Three of thirty in one direction: how far hardly matters."""
+    honest = torch.randn(27, 50, generator=torch.Generator().manual_seed(1)) + 1.0
+    away, weights = torch.ones(3, 50), torch.full((30,), 1 / 30)
+    near = GeometricMedian().combined(torch.cat([honest, 1e3 * away]), weights)
+    assert float((near - honest.mean(0)).norm()) < 1.0
+    for scale in (1e6, 1e9, 1e20, 3e38):
+        got = GeometricMedian().combined(torch.cat([honest, scale * away]), weights)
+        assert got.dtype == torch.float32
+        torch.testing.assert_close(got, near, rtol=0, atol=1e-2)
+
+
+def test_the_geometric_median_without_float64(monkeypatch):
+    monkeypatch.setattr(defences, "widest", lambda tensor: torch.float32)
+    for scale in (1e9, 1e20, 3e38):
+        rows = torch.cat([ROWS[:4], torch.full((1, 2), scale)])
+        assert GeometricMedian().combined(rows, EVEN).tolist() == pytest.approx([1, 2], abs=0.2)
+
+
+def test_the_geometric_median_stops_where_most_uploads_are_equal():
+    rows = torch.cat([torch.ones(4, 3), torch.full((3, 3), 9.0)])
+    got = GeometricMedian().combined(rows, torch.full((7,), 1 / 7))
+    torch.testing.assert_close(got, torch.ones(3), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", sorted(set(DEFENCES) - {"mean"}))
+@pytest.mark.parametrize("size", [1e20, -3e38])
+def test_one_row_of_huge_numbers(kind, size):
+    """Its length does not fit into float32; what the other four send is near (1, 2)."""
+    rows = torch.cat([ROWS[:4], torch.tensor([[size, size]])])
+    got = DEFENCES[kind]().combined(rows, EVEN)
+    assert float((got - torch.tensor([1.0, 2.0])).abs().max()) < 1.0
+
+
+def test_lengths_and_cuts_of_huge_rows():
+    rows = torch.tensor([[3e38, 3e38], [0.3, 0.4]])
+    assert lengths(rows).tolist() == pytest.approx([3e38 * math.sqrt(2), 0.5], rel=1e-6)
+    cut = clipped(rows, 1.0)
+    assert cut[0].tolist() == pytest.approx([math.sqrt(0.5)] * 2)
+    assert torch.equal(cut[1], rows[1])
+
+
+def test_cohorts_that_are_too_small_to_defend():
+    """Trimming needs one hostile client in the share, Krum also 2 f + 3 clients."""
+    assert "less than one" in TrimmedMean(share=0.1).problem(9)
+    assert not TrimmedMean(share=0.12).problem(9)
+    assert "less than one" in Krum(share=0.1).problem(9)
+    assert not Krum(share=0.4).problem(9)  # f = 3: 9
+    assert "4 hostile clients Krum needs at least 11" in MultiKrum(share=0.4).problem(10)
+    assert not any(kind().problem(1) for kind in (Mean, Median, Clipped, GeometricMedian))
+
+
+def test_too_small_a_cohort_lets_hostile_clients_choose():
+    """Why Krum needs 2 f + 3: of five, two that say the same are nearest to each other."""
+    rows = torch.cat([ROWS[:3], torch.full((2, 2), -9.0)])
+    assert Krum(share=0.4).combined(rows, EVEN).tolist() == [-9.0, -9.0]
+    assert Krum(share=0.4).problem(5)
 
 
 @pytest.mark.parametrize("kind", sorted(set(DEFENCES) - {"krum"}))

@@ -21,12 +21,13 @@ from fedtide.data.partition import Dirichlet
 from fedtide.engines.choose import EngineChoice
 from fedtide.engines.client import Row
 from fedtide.guard.attacks import LabelFlip, SignFlip
-from fedtide.guard.defences import Median, MultiKrum, TrimmedMean
+from fedtide.guard.defences import Krum, Median, MultiKrum, TrimmedMean
 from fedtide.guard.faults import Faults
 from fedtide.guard.privacy import Privacy
 from fedtide.guard.uploads import flat, refusals, shaped
 from fedtide.population.participation import Uniform
-from fedtide.population.sessions import Fixed
+from fedtide.population.presence import Bernoulli
+from fedtide.population.sessions import Fixed, Pattern
 from fedtide.population.snapshot import Fast
 from fedtide.record.checkpoint import Checkpoints
 from fedtide.record.metrics import metrics
@@ -75,6 +76,9 @@ def test_what_is_refused_and_why():
     assert "numbers" in why[2]
     assert "shape" in why[3]
     assert refusals(up, {3: Average(torch.ones(2))}, math.inf).keys() == {2}
+    huge = Average(torch.full((2, 4), 1e20))  # all of them numbers
+    assert not refusals(huge, {1: Average(torch.full((4,), 3e38))}, math.inf)
+    assert "at most 2, got 2e+20" in refusals(huge, {}, 2.0)[0]
 
 
 def test_damaged_uploads_are_named_and_never_aggregated():
@@ -140,6 +144,47 @@ def test_robust_rules_withstand_what_breaks_the_mean():
     assert broken < clean - 0.1
     for defence in (Median(), TrimmedMean(share=0.2), MultiKrum(share=0.2)):
         assert accuracy(replace(e, attack=attack, defence=defence)) > clean - 0.05
+
+
+NINE = replace(SMALL, population=Fixed(clients=9, rounds=4))
+
+
+def test_a_defence_against_nobody_is_refused():
+    """A share of 0.1 of nine clients is nobody: the mean, under another name."""
+    with pytest.raises(ConfigError, match=r"0\.1 of 9 clients is less than one hostile client"):
+        replace(NINE, defence=TrimmedMean(share=0.1))
+    with pytest.raises(ConfigError, match="Krum needs at least 9, there are 8"):
+        replace(NINE, participation=Uniform(clients=8), defence=Krum(share=0.4))
+    attack = SignFlip(share=0.12, scale=100.0)
+    e = replace(NINE, population=Fixed(clients=9, rounds=12), attack=attack)
+    assert accuracy(replace(e, defence=TrimmedMean(share=0.12))) > 0.6 > accuracy(e)
+
+
+def test_sessions_that_are_large_enough_may_have_small_ones_beside_them():
+    """Refused where no session can be defended; else its rounds are counted, with one warning."""
+    sessions = (tuple(range(3)), tuple(range(10)), (0, 1))
+    e = replace(SMALL, population=Pattern(clients=10, rounds=2, sessions=sessions))
+    with pytest.warns(RuntimeWarning, match="defends nobody"):
+        history = run(replace(e, defence=TrimmedMean(share=0.2)))
+    assert [line["undefended"] for line in history.rounds] == [1, 1, 0, 0, 1, 1]
+    assert history.metrics()["undefended_rounds"] == 4
+    small = replace(e.population, sessions=sessions[::2])
+    with pytest.raises(ConfigError, match="less than one hostile client"):
+        replace(e, population=small, defence=TrimmedMean(share=0.2))
+
+
+def test_rounds_too_small_to_be_defended_are_counted():
+    """Bernoulli cohorts of 9 clients: a share of 0.2 of fewer than five is nobody."""
+    e = replace(SMALL, population=Fixed(clients=9, rounds=12))
+    e = replace(e, participation=Bernoulli(rate=0.55), defence=TrimmedMean(share=0.2))
+    with pytest.warns(RuntimeWarning, match="see `undefended` in the journal"):
+        history = run(e)
+    lines = history.rounds
+    assert [line["undefended"] for line in lines] == [int(0 < n["cohort"] < 5) for n in lines]
+    assert 0 < history.metrics()["undefended_rounds"] < 12
+    for other in (Median(), TrimmedMean(share=0.2)):
+        last = run(replace(NINE, defence=other)).rounds[-1]
+        assert last.get("undefended", 0) == 0
 
 
 def test_flipped_labels_belong_to_hostile_clients_only():

@@ -50,8 +50,12 @@ def even(share: Tensor) -> Tensor:
     return torch.full_like(share, 1 / len(share))
 
 
+def widest(tensor: Tensor) -> torch.dtype:
+    """The widest numbers that the tensor's device can compute with: MPS has no float64."""
+    return torch.float32 if tensor.device.type == "mps" else torch.float64
+
+
 def _mixed(stacked: Tensor, weights: Tensor) -> Tensor:
-    # In float32 where the device has nothing wider (MPS); counters stay exact up to 2^24 there.
-    wide = torch.float32 if stacked.device.type == "mps" else torch.float64
+    wide = widest(stacked)  # where that is float32, counters stay exact up to 2^24
     mean: Tensor = torch.tensordot(weights.to(stacked.device, wide), stacked.to(wide), dims=1)
     return (mean if stacked.is_floating_point() else mean.round()).to(stacked.dtype)

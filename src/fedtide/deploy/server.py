@@ -95,6 +95,7 @@ def _watch(news: Progress) -> None:
             words.append(f"{line[word].get('ids', line[word]['clients'])} {word}")
     words += [f"{line[word]} {word}" for word in ("lost", "late", "failed") if word in line]
     words += ["new start"] if "start" in line else []
+    words += ["not defended"] if line.get("undefended") else []
     words += [] if line["accuracy"] is None else [f"accuracy {line['accuracy']:.1%}"]
     words += [f"epsilon {line['epsilon']:.3g}"] if "epsilon" in line else []
     say(f"{news.label}, seed {news.seed}, round {line['t']}: {', '.join(words)}")

@@ -1,7 +1,8 @@
 """Robust aggregation: how the uploads of a round become one when some clients may be hostile.
 
 Each takes the place of the weighted mean in every algorithm that needs no more than that mean. An upload is a
-row [D] with everything a client sends, so a rule that judges clients judges them as a whole.
+row [D] with everything a client sends, so a rule that judges clients judges them as a whole. Lengths and
+distances are computed in float64 (float32 on MPS): in float32 those of a hostile 1e20 are infinite.
 """
 
 from __future__ import annotations
@@ -13,12 +14,21 @@ import torch
 from torch import Tensor
 
 from fedtide.core.errors import require
-from fedtide.core.mix import weighted
+from fedtide.core.mix import weighted, widest
 
 
 @dataclass(frozen=True, kw_only=True)
 class Defence(ABC):
     """From uploads [U, D] and their weights [U], which add up to 1, to one row [D]."""
+
+    @property
+    def counts(self) -> bool:
+        """Does it depend on the size of a cohort whether this defends at all?"""
+        return False
+
+    def problem(self, cohort: int) -> str:
+        """Why this does not defend a cohort of this size; empty if it does."""
+        return ""
 
     @abstractmethod
     def combined(self, rows: Tensor, weights: Tensor) -> Tensor:
@@ -41,9 +51,18 @@ class _Against(Defence):
     def __post_init__(self) -> None:
         require(0 <= self.share < 0.5, "defence.share", "a share in [0, 0.5)", self.share)
 
-    def count(self, rows: Tensor) -> int:
+    @property
+    def counts(self) -> bool:
+        return True
+
+    def problem(self, cohort: int) -> str:
+        if self.count(cohort):
+            return ""
+        return f"a share of {self.share:g} of {cohort} clients is less than one hostile client"
+
+    def count(self, cohort: int) -> int:
         """How many of these may be hostile."""
-        return int(self.share * len(rows) + 1e-9)
+        return int(self.share * cohort + 1e-9)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,21 +79,28 @@ class TrimmedMean(_Against):
     """The mean of each coordinate without its `share` largest and smallest (Yin et al., Option II)."""
 
     def combined(self, rows: Tensor, weights: Tensor) -> Tensor:
-        cut = self.count(rows)
+        cut = self.count(len(rows))
         return rows.sort(0).values[cut : len(rows) - cut].mean(0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Krum(_Against):
-    """The one upload with the nearest neighbours (Blanchard et al., NeurIPS 2017)."""
+    """The one upload with the nearest neighbours (Blanchard et al., NeurIPS 2017, Proposition 1)."""
+
+    def problem(self, cohort: int) -> str:
+        f = self.count(cohort)
+        if cohort >= 2 * f + 3:
+            return super().problem(cohort)
+        return f"against {f} hostile clients Krum needs at least {2 * f + 3}, there are {cohort}"
 
     def chosen(self, rows: Tensor) -> int:
         """How many uploads are averaged."""
         return 1
 
     def combined(self, rows: Tensor, weights: Tensor) -> Tensor:
-        apart = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist").square()
-        near = max(1, len(rows) - self.count(rows) - 2)  # neighbours that count, itself aside
+        wide = rows.to(widest(rows))
+        apart = _apart(wide, wide).square()
+        near = max(1, len(rows) - self.count(len(rows)) - 2)  # neighbours that count, itself aside
         score = apart.sort(1).values[:, 1 : near + 1].sum(1)
         best = score.argsort(stable=True)[: self.chosen(rows)].sort().values
         return rows[best].mean(0)
@@ -85,7 +111,7 @@ class MultiKrum(Krum):
     """The mean of the uploads that Krum likes best, as many as may be honest."""
 
     def chosen(self, rows: Tensor) -> int:
-        return max(1, len(rows) - self.count(rows))
+        return max(1, len(rows) - self.count(len(rows)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +124,7 @@ class Clipped(Defence):
         require(self.norm >= 0, "defence.norm", "positive, or 0 for the median length", self.norm)
 
     def combined(self, rows: Tensor, weights: Tensor) -> Tensor:
-        most = self.norm or float(rows.norm(dim=1).median())
+        most = self.norm or float(lengths(rows).median())
         return weights @ clipped(rows, most)
 
 
@@ -106,28 +132,51 @@ class Clipped(Defence):
 class GeometricMedian(Defence):
     """The point with the least weighted distance to all uploads, by smoothed Weiszfeld steps.
 
-    RFA (Pillutla, Kakade and Harchaoui, IEEE TSP 2022, Algorithm 2).
+    RFA (Pillutla, Kakade and Harchaoui, IEEE TSP 2022, Algorithm 2), with its smoothing. Three things differ,
+    because from the mean a few steps do not undo uploads that are large enough: steps begin at the median of
+    each coordinate, are computed in float64 (on MPS, which has none, in float32), and go on until one moves
+    the point by less than `tolerance` times the median distance of the uploads, at most `steps` of them.
     """
 
-    steps: int = 8
+    steps: int = 1000
     smoothing: float = 1e-6
+    tolerance: float = 1e-6
 
     def __post_init__(self) -> None:
         require(self.steps >= 1, "defence.steps", "at least 1", self.steps)
         require(self.smoothing > 0, "defence.smoothing", "positive", self.smoothing)
+        require(self.tolerance >= 0, "defence.tolerance", "zero or positive", self.tolerance)
 
     def combined(self, rows: Tensor, weights: Tensor) -> Tensor:
-        centre = weights @ rows
+        wide, weights = rows.to(widest(rows)), weights.to(widest(rows))
+        centre = Median().combined(rows, weights).to(wide)
         for _ in range(self.steps):
-            pull = weights / (rows - centre).norm(dim=1).clamp(min=self.smoothing)
-            centre = pull @ rows / pull.sum()
-        return centre
+            far = _apart(wide, centre[None])[:, 0].clamp(min=self.smoothing)
+            pull = weights / far
+            before, centre = centre, (pull / pull.sum()) @ wide
+            if float((centre - before).norm()) <= self.tolerance * float(far.median()):
+                break
+        return centre.to(rows)
+
+
+def lengths(rows: Tensor) -> Tensor:
+    """The length of each row [U], finite for all finite rows."""
+    found: Tensor = torch.linalg.vector_norm(rows, dim=1, dtype=widest(rows))
+    return found
 
 
 def clipped(rows: Tensor, most: float) -> Tensor:
     """Rows no longer than `most`; shorter ones stay as they are, bit for bit."""
-    norms = rows.norm(dim=1, keepdim=True)
-    return torch.where(norms > most, rows * (most / norms), rows)
+    norms, wide = lengths(rows), widest(rows)
+    cut = rows.clone()
+    for place in (norms > most).nonzero()[:, 0].tolist():  # one at a time: they may be large
+        cut[place] = (rows[place].to(wide) * (most / norms[place])).to(rows)
+    return cut
+
+
+def _apart(one: Tensor, other: Tensor) -> Tensor:
+    """Distances of all rows to all others."""
+    return torch.cdist(one, other, compute_mode="donot_use_mm_for_euclid_dist")
 
 
 DEFENCES: dict[str, type[Defence]] = {

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -71,6 +72,35 @@ class Gate:
             "the mean where privacy adds noise: how much one client can change another rule is not known",
             type(self.defence).__name__,
         )
+
+    def check_cohorts(self, sizes: Iterable[int]) -> None:
+        """Refuse a defence that defends none of these cohorts; stops at the first one it does."""
+        problem = ""
+        for size in sizes:
+            problem = self.defence.problem(size)
+            if not problem:
+                return
+        require(
+            not problem,
+            "defence",
+            "one that withstands at least one hostile client of the cohort",
+            f"{self.defence}: {problem}",
+            "Change defence.share, take more clients a round, or use defence = 'median'.",
+        )
+
+    def watched(self, cohort: int) -> dict[str, int]:
+        """Facts for the journal about the defence of a cohort, if it depends on the cohort's size."""
+        if not self.defence.counts:
+            return {}
+        if not (cohort and self.defence.problem(cohort)):
+            return {"undefended": 0}
+        warnings.warn(
+            f"{self.defence} must meet cohorts that are large enough. Got rounds in which it defends "
+            "nobody: see `undefended` in the journal. Change defence.share, or use defence = 'median'.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return {"undefended": 1}
 
     def poisoned(self, dataset: Dataset, holdings: Holdings) -> Dataset:
         """The data as hostile clients use them."""

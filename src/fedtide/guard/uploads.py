@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fedtide.core.trees import leaves, tree_map
+from fedtide.guard.defences import lengths
 
 
 def flat(stacked: Any) -> Tensor:
@@ -31,8 +32,7 @@ def refusals(stacked: Any, apart: Mapping[int, Any], max_norm: float) -> dict[in
     An upload that came in another form than the others lies in `apart`, under its place.
     """
     reasons = {place: _refusal(upload, stacked, max_norm) for place, upload in apart.items()}
-    rows = flat(stacked)
-    norms = rows.norm(dim=1)  # not a number as soon as one entry is none
+    norms = lengths(flat(stacked))  # not a number as soon as one entry is none
     for place in (~torch.isfinite(norms) | (norms > max_norm)).nonzero()[:, 0].tolist():
         if place not in apart:
             reasons[place] = _verdict(float(norms[place]), max_norm)
@@ -44,7 +44,7 @@ def _refusal(upload: Any, stacked: Any, max_norm: float) -> str:
     got = [tuple(leaf.shape) for leaf in leaves(upload)]
     if got != wanted:
         return f"its shape must be {wanted}, got {got}"
-    return _verdict(math.sqrt(sum(float(leaf.norm()) ** 2 for leaf in leaves(upload))), max_norm)
+    return _verdict(float(lengths(flat(tree_map(lambda leaf: leaf[None], upload)))), max_norm)
 
 
 def _verdict(norm: float, max_norm: float) -> str:

@@ -39,6 +39,10 @@ class Participation(ABC):
         if len(session.clients):
             self.check(session)
 
+    def size(self, population: int) -> int | None:
+        """How many clients of so many take part in a round, where that is known beforehand."""
+        return None
+
     def take(self, who: Any, t: int, session: Session, seed: int) -> tuple[Ids, Mapping[str, Any]]:
         """The clients of round t, and facts about the draw; nobody where nobody exists."""
         if not len(session.clients):

@@ -15,6 +15,9 @@ from fedtide.population.process import Participation, rounded_down, some_of
 class Full(Participation):
     """Everybody who exists."""
 
+    def size(self, population: int) -> int:
+        return population
+
     def draw(self, who: Any, t: int, session: Session, seed: int) -> Ids:
         return session.clients
 
@@ -38,6 +41,9 @@ class Sized(Participation):
     def count(self, population: int) -> int:
         """The size of the cohort."""
         return self.clients or rounded_down(self.rate, population)
+
+    def size(self, population: int) -> int:
+        return min(self.count(population), population)
 
     def check(self, session: Session) -> None:
         require(

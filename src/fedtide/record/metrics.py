@@ -30,6 +30,7 @@ def metrics(lines: Sequence[Line], transition_rounds: int = 10) -> dict[str, Met
         "loss": fmean(line["loss"] for line in evaluated[-LAST:]),
         **costs(lines),
         **snapshot_share(lines),
+        **undefended_rounds(lines),
         **{name: lines[-1][name] for name in EPSILONS if name in lines[-1]},
         "wall_seconds": sum(sum(line["seconds"].values()) for line in lines),
     }
@@ -39,6 +40,12 @@ def snapshot_share(lines: Sequence[Line]) -> dict[str, float]:
     """The share of uniform rounds, where participation is FAST."""
     snapshots = [line["snapshot"] for line in lines if "snapshot" in line]
     return {"snapshot_share": fmean(snapshots)} if snapshots else {}
+
+
+def undefended_rounds(lines: Sequence[Line]) -> dict[str, float]:
+    """How many rounds were too small for the defence, where it counts clients."""
+    found = [line["undefended"] for line in lines if "undefended" in line]
+    return {"undefended_rounds": float(sum(found))} if found else {}
 
 
 def costs(lines: Sequence[Line]) -> dict[str, float]:

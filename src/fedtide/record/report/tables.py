@@ -97,6 +97,7 @@ COLUMNS = (
     Column("seconds_to_target", "simulated s to {target}", min, _amount),
     Column("joules_to_target", "joules to {target}", min, _amount),
     Column("snapshot_share", "snapshot rounds (%)", None, percent),
+    Column("undefended_rounds", "rounds without defence", min, _amount),
     Column("epsilon", "privacy (epsilon)", min, _amount),
     Column("simulated_epsilon", "privacy (simulated epsilon)", min, _amount),
     Column("bytes_up", "uploaded (MB)", min, _megabytes),
@@ -104,7 +105,7 @@ COLUMNS = (
     Column("joules", "energy (J)", min, _seconds),
     Column("wall_seconds", "wall time (s)", None, _seconds),
 )
-MAY_BE_NOTHING = {"latency", "joules"}  # without a network they are all zero
+MAY_BE_NOTHING = {"latency", "joules", "undefended_rounds"}  # often all zero
 
 
 def result_columns(results: Results) -> list[Column]:
