@@ -104,6 +104,20 @@ def test_commands_exist(page):
         assert re.search(rf"^{target}:", makefile, re.M), target
 
 
+@titled([page for page in PAGES if "flower-su" in page.read_text()])
+def test_no_command_opens_flower_to_a_network(page):
+    """Whoever reaches a SuperLink can run code: it listens on 127.0.0.1, clients come through a tunnel."""
+    text = page.read_text().replace("\\\n", " ")
+    assert "0.0.0.0" not in text
+    servers = re.findall(r"^ *flower-superlink .*", text, re.M)
+    clients = re.findall(r"^ *flower-supernode .*", text, re.M)
+    assert servers
+    assert clients
+    assert all("--host 127.0.0.1 --port 8000 " in command for command in servers)
+    assert all("--superlink 127.0.0.1:8000 " in command for command in clients)
+    assert "-L 127.0.0.1:8000:127.0.0.1:8000" in text
+
+
 def test_the_site_builds_without_warnings(tmp_path):
     pytest.importorskip("material")
     done = subprocess.run(

@@ -43,7 +43,11 @@ def keys(
     folder: Annotated[Path, typer.Argument(help="A new folder for the keys.", show_default=False)],
     clients: Clients = 3,
     hosts: Annotated[
-        list[str], typer.Option("--host", help="A name or address of the server; may be repeated.")
+        list[str],
+        typer.Option(
+            "--host",
+            help="Another name of the server beside localhost and 127.0.0.1; may be repeated.",
+        ),
     ] = [],  # noqa: B006 (typer copies it)
 ) -> None:
     """Make a certificate for the server and a key pair for every client."""
