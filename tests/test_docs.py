@@ -11,7 +11,9 @@ import shlex
 import subprocess
 import sys
 import tomllib
+from dataclasses import fields
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 from typer.main import get_command
@@ -19,6 +21,7 @@ from typer.testing import CliRunner
 
 from fedtide import config
 from fedtide.cli import app
+from fedtide.experiment import Experiment
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -102,6 +105,47 @@ def test_commands_exist(page):
     makefile = (ROOT / "Makefile").read_text()
     for target in re.findall(r"(?:`|^)make ([a-z-]+)", text, re.M):
         assert re.search(rf"^{target}:", makefile, re.M), target
+
+
+SECTION = re.compile(r"^### (\w+)\n(.*?)(?=^##|\Z)", re.S | re.M)
+
+
+def test_every_section_of_a_study_file_is_described():
+    """With a heading of its own, an example that runs, and all settings of sections without kinds."""
+    text = (ROOT / "docs" / "studies.md").read_text()
+    described, top = dict(SECTION.findall(text)), text.partition("### At the top")[2]
+    described |= dict.fromkeys(("question", "transition_rounds", "track"), top)
+    hints = get_type_hints(Experiment)
+    names = [*(field.name for field in fields(Experiment)), *config.STUDY_KEYS]
+    assert set(names) == set(described)
+    for name in names:
+        examples = [tomllib.loads(body) for kind, body in BLOCK.findall(described[name])]
+        assert any(name in table for table in examples), name
+        if hints.get(name) in config.SECTIONS:
+            missing = [key for key in config.settings(hints[name]) if key not in described[name]]
+            assert not missing, (name, missing)
+
+
+def test_the_first_study_of_the_readme_is_the_quickstart():
+    """The block says it is studies/quickstart.toml: it is, word for word, but for the comment on top."""
+    body = next(body for kind, body in BLOCK.findall((ROOT / "README.md").read_text()))
+    title, _, rest = body.partition("\n")
+    assert title == "# studies/quickstart.toml"
+    assert rest == (ROOT / "studies" / "quickstart.toml").read_text().partition("start from?\n")[2]
+
+
+def test_every_page_is_once_in_the_menu():
+    menu = (ROOT / "mkdocs.yml").read_text().partition("\nnav:")[2]
+    pages = re.findall(r": (\S+\.md)$", menu, re.M)
+    assert len(pages) == len(set(pages))
+    assert {path.name for path in ROOT.glob("docs/*.md")} <= set(pages)
+
+
+@titled([ROOT / "README.md", ROOT / "docs" / "tutorial.md"])
+def test_the_environment_is_activated_before_the_first_command(page):
+    text = page.read_text()
+    first = min(text.find(form) for form in ("`fedtide ", "\nfedtide ") if form in text)
+    assert 0 < text.find("source .venv/bin/activate") < first
 
 
 @titled([page for page in PAGES if "flower-su" in page.read_text()])
