@@ -130,3 +130,17 @@ def test_the_best_setting_is_so_over_all_sessions_of_each_seed():
     ]
     table = results(SimpleNamespace(name="tides", seeds=(1, 2)), {"cells": cells})
     assert [row.style for row in table.rows] == ["bold", None]
+
+
+def test_a_study_with_every_column_shows_the_ones_that_matter():
+    """Clients that change, a network and noise: joules give way, the epsilon stays."""
+    names = "accuracy best_accuracy snapshot_share bytes_up latency joules wall_seconds"
+    names += " simulated_epsilon"
+    told = {name: {"mean": 0.5, "std": 0.0, "values": [0.5]} for name in names.split()}
+    lists = {"mean": [0.5], "std": [0.0], "values": [[0.5]]}
+    told |= {"transition_accuracy": lists, "recovery_rounds": lists}
+    study = SimpleNamespace(name="tides", seeds=(1,))
+    table = results(study, {"cells": [{"settings": {}, "metrics": told}]})
+    titles = [column.header for column in table.columns]
+    assert "simulated\nepsilon" in titles
+    assert "joules" not in titles

@@ -30,7 +30,7 @@ LATENCY = "network\nseconds"
 EPSILON, SIMULATED = "epsilon", "simulated\nepsilon"
 MOST = 5  # columns of numbers
 NAMED = 3  # folders of other runs
-SPARE = ("MB up", "best %", "seconds", "snapshots %")  # left out first
+SPARE = ("MB up", "best %", "seconds", "snapshots %", "joules")  # left out first
 
 
 class RunStatus(NamedTuple):
