@@ -297,7 +297,7 @@ def run(
                 era = now.era.after(line["train_accuracy"])
                 now = now._replace(server=server, model=model, era=era)
                 del result, done  # uploads are large: gone before the next ones come
-            line |= gate.watched(len(ids))
+            line |= gate.noted(asked, ids)
             clock.lap("aggregate")
 
             if len(session.clients) and e.evaluation.due(t, e.population.length):

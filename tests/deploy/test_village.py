@@ -387,8 +387,10 @@ def test_noise_for_real_clients_cannot_be_computed_again(tmp_path):
     assert not torch.equal(first.model.x, second.model.x)
     last = first.rounds[-1]
     often = max(sum(client in line["clients"] for line in first.rounds) for client in range(3))
-    accountant = dp_accounting.rdp.RdpAccountant()
-    accountant.compose(dp_accounting.GaussianDpEvent(2.0), often)
+    accountant = dp_accounting.rdp.RdpAccountant(
+        neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_ONE
+    )
+    accountant.compose(dp_accounting.GaussianDpEvent(1.0), often)
     assert last["epsilon"] == accountant.get_epsilon(1e-5)
     assert "simulated_epsilon" not in last
 

@@ -229,11 +229,13 @@ def test_epsilon_is_the_accountants_own():
 
 
 def test_no_amplification_is_claimed_where_sampling_is_not_uniform():
-    """The client that took part most often decides: here in all 12 rounds."""
+    """The client that was drawn most often decides: here in all 12 rounds."""
     e = replace(PRIVATE, participation=Fast(of=Uniform(clients=20), q=0.0))
     history = run(e)
-    accountant = dp_accounting.rdp.RdpAccountant()
-    accountant.compose(dp_accounting.GaussianDpEvent(1.0), 12)
+    accountant = dp_accounting.rdp.RdpAccountant(
+        neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_ONE
+    )
+    accountant.compose(dp_accounting.GaussianDpEvent(0.5), 12)
     assert history.rounds[-1]["simulated_epsilon"] == accountant.get_epsilon(1e-5)
 
 

@@ -39,46 +39,47 @@ EMPTY = Data(name="digits", stores=Arriving(capacity=(1, 30), slots=0, initial=0
 
 
 def gaussian(noise, rounds):
-    """The epsilon of a client that took part in so many rounds, without amplification."""
-    accountant = dp.rdp.RdpAccountant()
-    accountant.compose(dp.GaussianDpEvent(noise), rounds)
+    """The epsilon of a client that was drawn in so many rounds, without amplification, if it is replaced."""
+    accountant = dp.rdp.RdpAccountant(neighboring_relation=dp.NeighboringRelation.REPLACE_ONE)
+    accountant.compose(dp.GaussianDpEvent(noise / 2), rounds)
     return accountant.get_epsilon(1e-5)
 
 
-def line(population, drawn, clients):
+def line(population, clients, missing=()):
     """A journal's line, as far as the accountant reads it."""
-    lost = drawn - len(clients)
-    some = {"lost": lost // 2} if lost // 2 else {}
-    absent = lost - lost // 2
-    return {
-        "population": population,
-        "cohort": len(clients),
-        "absent": absent,
-        "clients": clients,
-    } | some
+    known = {"population": population, "cohort": len(clients), "clients": clients}
+    return known | ({"missing": list(missing)} if missing else {})
 
 
 def test_no_amplification_where_clients_with_empty_stores_are_drawn():
     history = run(replace(PRIVATE, data=EMPTY))
-    assert all(line["cohort"] + line["absent"] == 10 for line in history.rounds)
-    often = np.bincount([client for line in history.rounds for client in line["clients"]])
-    assert sum(line["absent"] for line in history.rounds) > 0
+    assert all(
+        line["cohort"] + len(line["missing"]) == 10 and len(line["missing"]) == line["absent"]
+        for line in history.rounds
+    )
+    often = np.bincount([c for line in history.rounds for c in line["clients"] + line["missing"]])
     assert history.rounds[-1]["simulated_epsilon"] == gaussian(2.0, int(often.max()))
 
 
 def test_one_lost_client_ends_the_claim_of_amplification():
-    full = [line(100, 10, list(range(t, t + 10))) for t in range(20)]
+    """One of twenty rounds without client 0: it was drawn all the same."""
+    full = [line(100, list(range(t, t + 10))) for t in range(20)]
     privacy = PRIVATE.privacy
     amplified = privacy.epsilon(full, is_uniform=True)
-    assert amplified != privacy.epsilon(full, is_uniform=False) == gaussian(2.0, 10)
-    for gone in (1, 2):  # absent; absent and lost
-        lines = [line(100, 10, full[0]["clients"][gone:]), *full[1:]]
-        assert privacy.epsilon(lines, is_uniform=True) == gaussian(2.0, 10)
+    assert amplified < privacy.epsilon(full, is_uniform=False) == gaussian(2.0, 10)
+    lines = [line(100, list(range(1, 10)), missing=[0]), *full[1:]]
+    assert privacy.epsilon(lines, is_uniform=True) == gaussian(2.0, 10)
+
+
+def test_a_client_that_is_always_drawn_and_never_answers_counts():
+    """Another in its place might have answered."""
+    lines = [line(100, [t], missing=[99]) for t in range(7)]
+    assert PRIVATE.privacy.epsilon(lines, is_uniform=True) == gaussian(2.0, 7)
 
 
 def test_rounds_without_a_cohort_cost_nothing():
-    privacy, full = PRIVATE.privacy, [line(100, 10, list(range(10)))] * 3
-    nobody = [line(0, 0, [])] * 5
+    privacy, full = PRIVATE.privacy, [line(100, list(range(10)))] * 3
+    nobody = [line(0, [])] * 5
     for is_uniform in (True, False):
         once = privacy.epsilon(full, is_uniform)
         assert privacy.epsilon([*full, *nobody], is_uniform) == once > 0

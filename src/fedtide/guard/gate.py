@@ -88,19 +88,21 @@ class Gate:
             "Change defence.share, take more clients a round, or use defence = 'median'.",
         )
 
-    def watched(self, cohort: int) -> dict[str, int]:
-        """Facts for the journal about the defence of a cohort, if it depends on the cohort's size."""
-        if not self.defence.counts:
-            return {}
-        if not (cohort and self.defence.problem(cohort)):
-            return {"undefended": 0}
-        warnings.warn(
-            f"{self.defence} must meet cohorts that are large enough. Got rounds in which it defends "
-            "nobody: see `undefended` in the journal. Change defence.share, or use defence = 'median'.",
-            RuntimeWarning,
-            stacklevel=2,
-        )
-        return {"undefended": 1}
+    def noted(self, drawn: Ids, ids: Ids) -> dict[str, Any]:
+        """Facts for the journal about a round for which some were drawn and some answered."""
+        facts: dict[str, Any] = {}
+        if self.privacy.noise and len(ids) < len(drawn):
+            facts["missing"] = np.setdiff1d(drawn, ids).tolist()  # for the accountant
+        if self.defence.counts:
+            facts["undefended"] = int(len(ids) > 0 and bool(self.defence.problem(len(ids))))
+        if facts.get("undefended"):
+            warnings.warn(
+                f"{self.defence} must meet cohorts that are large enough. Got rounds in which it defends "
+                "nobody: see `undefended` in the journal. Change defence.share, or use defence = 'median'.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        return facts
 
     def poisoned(self, dataset: Dataset, holdings: Holdings) -> Dataset:
         """The data as hostile clients use them."""

@@ -89,33 +89,30 @@ class Privacy:
     def epsilon(self, rounds: Sequence[Mapping[str, Any]], is_uniform: bool) -> float | None:
         """The price of these rounds, lines of the journal; None: nothing is protected.
 
-        Where every cohort is a uniform sample of a fixed size and everybody who was drawn answered, sampling
-        itself protects (two populations are neighbours if one client is replaced, so an upload may change
-        the sum by 2 clip). Nothing of the kind is claimed elsewhere: there the client that took part most
-        often decides (two populations are neighbours if one client's uploads are zero).
+        Two populations are neighbours if one client is replaced by another that is drawn in the same rounds,
+        so an upload may change the sum by 2 clip. Where every cohort is a uniform sample of a fixed size and
+        everybody who was drawn answered, sampling itself protects. Nothing of the kind is claimed elsewhere:
+        there the client that was drawn most often decides, also in rounds that it did not answer.
         """
         if not self.noise:
             return None
         import dp_accounting as dp
 
-        if is_uniform and all(drawn(line) == line["cohort"] for line in rounds):
-            accountant = dp.rdp.RdpAccountant(
-                neighboring_relation=dp.NeighboringRelation.REPLACE_ONE
-            )
-            sizes = Counter((line["population"], drawn(line)) for line in rounds if drawn(line))
+        accountant = dp.rdp.RdpAccountant(neighboring_relation=dp.NeighboringRelation.REPLACE_ONE)
+        mechanism = dp.GaussianDpEvent(self.noise / 2)
+        if is_uniform and not any("missing" in line for line in rounds):
+            sizes = Counter((line["population"], line["cohort"]) for line in rounds)
             for (population, cohort), count in sizes.items():
-                event = dp.SampledWithoutReplacementDpEvent(
-                    population, cohort, dp.GaussianDpEvent(self.noise / 2)
-                )
-                accountant.compose(event, count)
+                if cohort:
+                    event = dp.SampledWithoutReplacementDpEvent(population, cohort, mechanism)
+                    accountant.compose(event, count)
         else:
-            accountant = dp.rdp.RdpAccountant()
-            often = Counter(client for line in rounds for client in line["clients"])
+            often = Counter(client for line in rounds for client in drawn(line))
             if often:
-                accountant.compose(dp.GaussianDpEvent(self.noise), max(often.values()))
+                accountant.compose(mechanism, max(often.values()))
         return float(accountant.get_epsilon(self.delta))
 
 
-def drawn(line: Mapping[str, Any]) -> int:
-    """How many clients were drawn for a round: those that answered, could not take part, or were lost."""
-    return int(line["cohort"] + line["absent"] + line.get("lost", 0))
+def drawn(line: Mapping[str, Any]) -> list[int]:
+    """The clients that were drawn for a round, whether they answered or not."""
+    return [*line["clients"], *line.get("missing", ())]
