@@ -262,6 +262,7 @@ def run(
             asked, ids, steps = ids, ids[plan.able], plan.steps[plan.able]
             lr = e.train.rate(t - now.era.first, horizon(e, session, now.era))
             line = described(t, session, asked, plan, work, lr) | dict(news) | struck
+            line["bytes_down"] += house.first_downloads(ids, journal.lines)
             line |= census(e, house, t, session)  # who came and went
             clock.lap("select")
 

@@ -20,7 +20,7 @@ from fedtide.experiment import Experiment, run
 from fedtide.models.base import EmbedHead
 from fedtide.models.dense import Mlp
 from fedtide.population.participation import Uniform
-from fedtide.population.sessions import Alternating
+from fedtide.population.sessions import Alternating, Fixed
 from fedtide.starts import Average
 
 KINDS = ["loop", "vectorised"]
@@ -50,6 +50,24 @@ def test_average_mixes_by_share_and_everybody_starts_from_the_mean(kind):
     mean = sum(w * clients[c][MEAN].double() for w, c in zip(share(members), members, strict=True))
     torch.testing.assert_close(done.buffers[MEAN], mean.float())
     assert done.memories == {}
+
+
+def test_frozen_buffers_are_downloaded_once():
+    """By each client, before its first round; trained ones travel in every round."""
+    model = EmbedHead(nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64)), nn.Linear(64, 10))
+    e = Experiment(population=Fixed(clients=6, rounds=8), participation=Uniform(clients=3), seed=1)
+    train = Train(model=model, lr=0.1, batch_size=16, steps=1)
+    frozen, average, local = (
+        run(replace(e, train=replace(train, buffers=policy))).rounds
+        for policy in ("frozen", "average", "local")
+    )
+    buffers, met = 4 * 2 * 64 + 8, set()  # two vectors and a counter
+    for line, plain, moving in zip(frozen, local, average, strict=True):
+        new = set(line["clients"]) - met
+        met |= new
+        assert line["bytes_down"] == plain["bytes_down"] + buffers * len(new)
+        assert moving["bytes_down"] == plain["bytes_down"] + buffers * 3
+    assert len(met) == 6
 
 
 @kinds

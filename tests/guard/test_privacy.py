@@ -92,7 +92,7 @@ def aggregated(algorithm, uploads, drawn):
     gate = replace(PRIVATE, algorithm=algorithm, privacy=privacy).gate
     count = len(uploads[0])
     ids, one = drawn[:count], torch.ones(count)
-    walk = Walk(one, one, one)
+    walk = Walk(one, one, one, one)
     cohort = Cohort(torch.from_numpy(ids), one / len(one), walk, 20, 0)
     server = algorithm.init(torch.zeros(1), None)
     result = Result(ids, uploads, {}, None, walk)

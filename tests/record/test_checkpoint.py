@@ -267,7 +267,7 @@ def test_checkpoints_from_before_the_note_go_on(tmp_path, monkeypatch):
     content = json.loads(path.read_bytes().splitlines()[1])
     del content["processor"]
     body = json.dumps(content).encode()
-    head = {"format": 1, "checksum": blake2b(body, digest_size=16).hexdigest()}
+    head = {"format": 2, "checksum": blake2b(body, digest_size=16).hexdigest()}
     path.write_bytes(json.dumps(head).encode() + b"\n" + body + b"\n")
     monkeypatch.setattr("platform.machine", lambda: "abacus")
     assert Desk(tmp_path).begin().rounds == 1

@@ -38,6 +38,14 @@ def test_shares_of_rates_on_their_limits():
     assert varying([row(0, lines(3))], (AT_FLOOR, AT_CAP)) == []
 
 
+def test_scores_of_osafl():
+    scored = [{"t": t, "scores": [0.5, 0.25 * t]} for t in range(3)]
+    (chart,) = client_charts([row(0, scored)])
+    assert chart.key == "scores"
+    assert chart.figure["data"][0]["y"] == [0.5, 0, 0.5, 0.25, 0.5, 0.5]
+    assert chart.figure["layout"]["yaxis"]["type"] == "linear"
+
+
 def test_nothing_without_the_probes():
     assert client_charts([row(0, [{"t": 0}])]) == []
     assert client_charts([row(0, [])]) == []

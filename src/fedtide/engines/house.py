@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -56,6 +56,8 @@ class House:
     population: int = 0  # clients that exist now
     bits_per_example: int = 0  # of an input as it is stored
     _known_traffic: dict[Any, tuple[int, int]] = field(default_factory=dict)
+    _met: set[int] = field(default_factory=set)  # clients that took part in rounds of the journal
+    _lines_read: int = 0  # of the journal, for `_met`
 
     @classmethod
     def furnish(
@@ -176,9 +178,22 @@ class House:
         if shape not in self._known_traffic:
             down_, up = size_bytes(down), size_bytes(idle(algorithm, down, self._survey()))
             buffers, policy = size_bytes(self.initial.buffers), self.train.buffers
-            down_ += buffers if policy != "local" else 0
-            self._known_traffic[shape] = down_, up + (buffers if policy == "average" else 0)
+            moving = buffers if policy == "average" else 0
+            self._known_traffic[shape] = down_ + moving, up + moving
         return self._known_traffic[shape]
+
+    def first_downloads(self, ids: Ids, lines: Sequence[Mapping[str, Any]]) -> int:
+        """Bytes that these clients receive once only: frozen buffers, before their first round.
+
+        `lines` is the journal so far; it tells who has taken part before.
+        """
+        buffers = size_bytes(self.initial.buffers)
+        if self.train.buffers != "frozen" or not buffers:
+            return 0
+        for line in lines[self._lines_read :]:
+            self._met.update(line["clients"])
+        self._lines_read = len(lines)
+        return buffers * len(set(ids.tolist()) - self._met)
 
     def idled(self, algorithm: AnyAlgorithm, server: Any, down: Any, t: int, ids: Ids) -> Any:
         """The server's state after a round in which these clients answer, but have not moved."""

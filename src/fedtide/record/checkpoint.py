@@ -30,7 +30,7 @@ from fedtide.record.rows import NO_ROWS, Memories, Rows
 from fedtide.record.segments import Draft, Segments
 from fedtide.record.values import Kinds, declared, pack, unpack
 
-FORMAT = 1
+FORMAT = 2
 KEPT = 2  # checkpoints
 
 

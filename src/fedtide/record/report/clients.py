@@ -1,4 +1,4 @@
-"""Charts with a dot for every client: its learning rates, its drift; from the journals of probes."""
+"""Charts with a dot for every client: its learning rates, its drift, its score; from the journals."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ SYMBOLS = (
 
 
 class Fact(NamedTuple):
-    """What a probe notes of every client: a number, or one per local epoch."""
+    """What the journal holds of every client: a number, or one per local epoch."""
 
     key: str
     title: str
     axis: str
     note: str
+    scale: str = "log"
 
 
 FACTS = (
@@ -41,6 +42,13 @@ FACTS = (
         "distance to the clients' mean (norm)",
         "A dot for every client at the end of its round.",
     ),
+    Fact(
+        "scores",
+        "Scores of the clients",
+        "score (lambda_u)",
+        "A dot for every client of a round: how much OSAFL's server counts its gradient.",
+        "linear",
+    ),
 )
 
 
@@ -52,7 +60,7 @@ def client_charts(rows: Sequence[Row]) -> list[Chart]:
         if traces:
             notes = [fact.note, *(["The first seed of each setting."] if _seeds(rows) > 1 else [])]
             drawn = layout("rounds completed", fact.axis)
-            drawn["xaxis"]["tickformat"], drawn["yaxis"]["type"] = "d", "log"
+            drawn["xaxis"]["tickformat"], drawn["yaxis"]["type"] = "d", fact.scale
             made.append(Chart(fact.key, fact.title, notes, {"data": traces, "layout": drawn}))
     return made
 
