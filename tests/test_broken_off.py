@@ -304,6 +304,19 @@ def test_another_kind_of_processor(study, undisturbed, tmp_path, monkeypatch):
     assert all(torch.allclose(model[name], expected[name], atol=1e-4) for name in expected)
 
 
+def test_killed_between_the_last_file_and_the_end(study, tmp_path):
+    """The run has ended, its checkpoints are still there: they go, once the study goes on."""
+    plan = config.load(study, ["population.rounds=2", "compare.algorithm=['fedavg']"])
+    folder, _ = run_study(plan, tmp_path, jobs=1)
+    (folder.path / "summary.json").unlink()
+    left = folder.run(0, "algorithm = fedavg", 0) / "checkpoints"
+    left.mkdir()
+    (left / "00000008.safetensors").touch()
+    run_study(plan, tmp_path, jobs=1, resume=True)
+    assert folder.is_finished
+    assert not left.exists()
+
+
 def test_killed_at_any_moment(study, undisturbed, tmp_path):
     """SIGKILL, which nobody can hear, with one process and with workers; benchmarks/kill.py does more."""
     journal = tmp_path / "runs/tide/1" / SCAFFOLD / "journal.jsonl"

@@ -321,6 +321,7 @@ def run_one(
         watch(Progress(run_.label, e.seed, line, run_.cell))
 
     if (folder / "run.json").exists():
+        Checkpoints(folder / "checkpoints").remove()  # of a run that was killed at its very end
         for line in read(folder / "journal.jsonl"):
             tell(line)
         return ended(folder)
