@@ -6,7 +6,7 @@ import inspect
 import json
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from signal import SIGTERM
@@ -23,6 +23,7 @@ from fedtide.deploy.commands import app as deploy
 from fedtide.kinds import ROOMS as KIND_ROOMS
 from fedtide.kinds import kinds
 from fedtide.pipe import JsonLines
+from fedtide.preflight import foreseen
 from fedtide.price import price
 from fedtide.record.checkpoint import Stopped
 from fedtide.record.export import rounds_csv
@@ -97,6 +98,7 @@ def run(
     with Live(plan, console, quiet) as live:
         folder, summary = _run(plan, out, jobs, live.watch, resume, over_ray)
     console.print(results(plan, summary))
+    _caution(summary.get("cautions", ()))
     if profile:
         console.print(where_time_went(folder))
     console.print(f"Report: {folder.path / 'report.html'}", soft_wrap=True)
@@ -120,6 +122,7 @@ def check(study: StudyFile, changes: Changes = [], seeds: Seeds = []) -> None:  
         console.print(
             f"Data: {name} {'is here' if here else f'is not here: see fedtide data {name}'}"
         )
+    _caution(foreseen(plan.settings))
 
 
 @app.command()
@@ -272,6 +275,12 @@ def _newest(folder: Path) -> StudyFolder:
     if found.path != folder:
         _say(f"the newest results in {folder} are {found.path}")
     return found
+
+
+def _caution(sentences: Sequence[str]) -> None:
+    """What a user must know beside the results."""
+    for sentence in sentences:
+        console.print(f"Caution: {sentence}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _say(text: str) -> None:

@@ -303,6 +303,7 @@ def run(
 
             if len(session.clients) and e.evaluation.due(t, e.population.length):
                 line["accuracy"], line["loss"] = house.evaluate(t, now.model)
+                line |= e.evaluation.judged(line, journal.lines, house.untrained_loss)
             if e.evaluation.fairness and t + 1 == e.population.length:
                 line["fairness"] = served(house, [*journal.lines, line], now.model)
             if t + 1 == e.population.length:
@@ -312,6 +313,7 @@ def run(
             clock = Clock()
             journal.append(line)  # what is kept
             watch(line)
+            e.evaluation.check(line)
             who = e.participation.observe(who, Round(t, ids, line))
             checkpoints.after(t + 1, (now, who), house.engine.memory, journal)  # nothing is lost
             clock.lap("record")  # booked with the next round

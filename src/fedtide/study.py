@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -12,12 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from fedtide.core.errors import ConfigError, memory_explained, require
+from fedtide.core.errors import ConfigError, require
 from fedtide.core.parts import expect
 from fedtide.engines.choose import cpu_count, ray_needed, shared
-from fedtide.engines.house import House
 from fedtide.experiment import Experiment, run
+from fedtide.preflight import preflight
 from fedtide.processes import Stop, in_processes
+from fedtide.record.cautions import cautions
 from fedtide.record.checkpoint import Checkpoints, Stopped
 from fedtide.record.files import write_json
 from fedtide.record.folder import StudyFolder, labelled, write_model
@@ -72,6 +74,12 @@ class Study:
         require(distinct, "compare.seed", "without repetition", list(self.seeds))
 
     @property
+    def settings(self) -> list[tuple[str, Experiment]]:
+        """Every cell by its label, with the first seed."""
+        seed = self.seeds[0]
+        return [(cell.label, replace(cell.experiment, seed=seed)) for cell in self.cells]
+
+    @property
     def runs(self) -> list[Run]:
         """Every run of the study: cells x seeds."""
         return [
@@ -104,6 +112,8 @@ Watch = Callable[[Progress], None]
 NO_MATTER = frozenset({"checkpoint", "engine.memory", "engine.workers", "seed"})
 MOST_LETTERS = 100  # of a study's name
 SHOWN = 8  # differences between two studies
+
+log = logging.getLogger("fedtide")
 
 
 class Outcome(NamedTuple):
@@ -146,7 +156,8 @@ def run_study(
     before = resumable(study, out) if resume else None
     if before and before.is_finished:
         return Outcome(before, before.read_json("summary.json"))
-    preflight(study)
+    for caution in preflight(study.settings):
+        log.warning(caution)
     folder = before or StudyFolder.begin(Path(out) / study.name)
     with folder.locked():
         if not before:
@@ -182,7 +193,8 @@ def _finish(
             results = [run_one(*task, tell, stop) for task in tasks]
         else:
             results = in_processes(run_one, tasks, jobs, tell, stop)
-    beside = beside_first([cell.runs for cell in folder.journals()])
+    kept = folder.journals()
+    beside = beside_first([cell.runs for cell in kept])
     cells = [
         (
             cell.settings,
@@ -194,7 +206,7 @@ def _finish(
         )
         for number, cell in enumerate(study.cells)
     ]
-    summary = summarised(study.name, cells)
+    summary = summarised(study.name, cells, cautions((cell.label, cell.runs) for cell in kept))
     write_json(folder.path / "summary.json", summary)
     # With charts and templates: only where a report is written.
     from fedtide.record.report.page import write_report
@@ -283,31 +295,6 @@ def tracking(study: Study, folder: StudyFolder) -> Tracking:
         if not ((place := folder.run(number, cell.label, seed)) / "run.json").exists()
     }
     return Tracking(study.track, study.name, study.source, folder.path, runs)
-
-
-def preflight(study: Study) -> None:
-    """Load the data and build the models once, so that mistakes show before anything is written."""
-    seen: list[Any] = []
-    for cell in study.cells:
-        e = replace(cell.experiment, seed=study.seeds[0])
-        parts = (e.data, e.population, e.train, e.engine)
-        if (*parts, e.participation, e.privacy) not in seen:
-            seen.append((*parts, e.participation, e.privacy))
-            with memory_explained(), House.furnish(*parts, e.seed) as house:
-                e.privacy.check_buffers(house.initial.buffers, e.train.buffers)
-                rehearse_participation(e, house)
-
-
-def rehearse_participation(e: Experiment, house: House) -> None:
-    """Check the participation of every session, and draw the first cohort."""
-    t = 0
-    while t < e.population.length:
-        session = e.population.at(t, e.seed)
-        e.participation.check_session(session)
-        t = session.first + session.rounds
-    e.network.start(house.crowd.clients, e.seed)
-    who = e.participation.start(house.crowd, e.seed)
-    e.participation.take(who, 0, e.population.at(0, e.seed), e.seed)
 
 
 def run_one(

@@ -58,6 +58,7 @@ class House:
     _known_traffic: dict[Any, tuple[int, int]] = field(default_factory=dict)
     _met: set[int] = field(default_factory=set)  # clients that took part in rounds of the journal
     _lines_read: int = 0  # of the journal, for `_met`
+    _untrained: dict[Any, float] = field(default_factory=dict)
 
     @classmethod
     def furnish(
@@ -132,6 +133,7 @@ class House:
         held = torch.from_numpy(holdings.ever(session.first, session.clients))
         present = torch.zeros(dataset.classes, dtype=torch.bool)
         present[dataset.train.targets[held.to(dataset.train.targets.device)].cpu()] = True
+        self._tested = tuple(present.tolist())
         fits = present.to(dataset.test.targets.device)[dataset.test.targets]
         self.test = dataset.test if fits.all() else dataset.test.some(fits.nonzero()[:, 0])
 
@@ -232,6 +234,12 @@ class House:
                 "Try a smaller train.lr, or clip gradients with train.optimiser.clip."
             )
         return accuracy, loss
+
+    def untrained_loss(self) -> float:
+        """The untrained model's loss on the test examples of the session; computed once for each set."""
+        if self._tested not in self._untrained:
+            self._untrained[self._tested] = self.engine.evaluate(self.initial, self.test)[1]
+        return self._untrained[self._tested]
 
     def gradients(self, ids: Ids, model: Model, t: int) -> Tensor:
         """The gradient of each client's mean loss over all it holds in round t, at this model: [U, dim]."""

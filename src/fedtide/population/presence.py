@@ -102,6 +102,10 @@ class Markov(Rated):
 
     change: float = 0.05
 
+    @property
+    def foresees(self) -> bool:
+        return True
+
     def __post_init__(self) -> None:
         super().__post_init__()
         require(

@@ -26,6 +26,11 @@ class Participation(ABC):
         """Does what clients say about their training decide who takes part?"""
         return False
 
+    @property
+    def foresees(self) -> bool:
+        """Can all cohorts be drawn without training? Then `observe` needs nothing but the round's number."""
+        return type(self).observe is Participation.observe
+
     def start(self, crowd: Crowd, seed: int) -> Any:
         """The state before the first round."""
         return Nothing()

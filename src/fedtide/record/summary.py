@@ -9,11 +9,14 @@ from fedtide.record.metrics import Metric, against
 
 
 def summarised(
-    study: str, cells: Sequence[tuple[Mapping[str, Any], Sequence[Mapping[str, Metric]]]]
+    study: str,
+    cells: Sequence[tuple[Mapping[str, Any], Sequence[Mapping[str, Metric]]]],
+    cautions: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The content of summary.json, from each cell's settings and the metrics of its runs."""
     return {
         "study": study,
+        "cautions": list(cautions),
         "cells": [
             {
                 "settings": dict(settings),

@@ -12,6 +12,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from plotly.offline import get_plotlyjs
 
+from fedtide.record.cautions import cautions, empty_rounds
 from fedtide.record.export import results_csv, rounds_csv
 from fedtide.record.files import write_text
 from fedtide.record.folder import StudyFolder
@@ -64,6 +65,7 @@ def page(folder: StudyFolder) -> str:
     stride = -(-sum(map(len, _runs(found.rows))) // CSV_ROUNDS) or 1
     return environment.get_template("page.html.jinja").render(
         about=found.about,
+        cautions=cautions((row.label, row.runs) for row in found.rows),
         headline=headline(found),
         unfinished=unfinished(found),
         table=result_table(found),
@@ -128,6 +130,7 @@ def facts(found: Results) -> dict[str, Any]:
         "Settings compared": len(found.rows),
         "Seeds": f"{len(found.seeds)} ({seeds})",
         "Rounds": _range(rounds),
+        "Rounds without a client": sum(map(empty_rounds, _runs(found.rows))),
         "Sessions": len(spans) if spans and len(spans) > 1 else "",
         "Clients at a time": _range({n for span in spans or [] for n in span.populations}),
         "Engine": "; ".join(found.engines),
