@@ -195,9 +195,26 @@ def test_phones_keep_the_time_of_day_and_their_own_length(tmp_path):
         (1, 86400 + 7200, "ac", "full", WIFI),
         (1, 2 * 86400 + 10, "NA", "unplugged", WIFI),
     ]
-    drawn = there(Phones(file=phones(tmp_path, *states), round_minutes=5), 288 * 4, 2)
-    assert [t for t, ids in enumerate(drawn) if 0 in ids] == [12 + 288 * day for day in range(4)]
-    assert [t for t, ids in enumerate(drawn) if 1 in ids] == [24, 24 + 288 * 2]  # two whole days
+    process, firsts = Phones(file=phones(tmp_path, *states), round_minutes=5), set()
+    for seed in range(8):
+        drawn = there(process, 288 * 4, 2, seed)
+        assert [t for t, ids in enumerate(drawn) if 0 in ids] == [
+            12 + 288 * day for day in range(4)
+        ]
+        first, second = (t for t, ids in enumerate(drawn) if 1 in ids)
+        assert second == first + 288 * 2  # two whole days
+        firsts.add(first)
+    assert firsts == {24, 24 + 288}  # each of them may be the first
+
+
+def test_phones_are_not_all_absent_at_first(tmp_path):
+    """Twenty phones that charge all day, from noon of the day on which they are enrolled."""
+    noted = range(12 * 60, 4 * 24 * 60, 5)
+    states = [(u, 60 * minute, "ac", "full", WIFI) for u in range(20) for minute in noted]
+    process = Phones(file=phones(tmp_path, *states))
+    for seed in range(3):
+        drawn = there(process, 72, 20, seed)
+        assert min(map(len, drawn)) >= 10  # of 20, on average 15: one day in four is half recorded
 
 
 def test_copies_of_phones(tmp_path):

@@ -127,8 +127,9 @@ class Phones(Recorded):
     30 phones over 3 to 28 days each; `file` is by default the one in FEDTIDE_DATA. Charging means on a
     plug or with a battery that is charging or full. A state holds until the next one, for at most five
     minutes; where nothing was noted, the phone is absent. Each phone's recording begins at midnight
-    (UTC) of its first day and repeats after whole days. Client u is phone u modulo 30; copies are shifted
-    by a random part of the phone's recording.
+    (UTC) and repeats after whole days; it begins with a random one of them, as on their first day, before
+    they were enrolled, all phones are absent. Client u is phone u modulo 30; copies are shifted by a random
+    part of the phone's recording instead, at any time of the day.
     """
 
     file: str = ""
@@ -146,15 +147,19 @@ class Phones(Recorded):
         return _read(path, _stamp(path), self.round_minutes, "phones")
 
     def present(self, who: Any, t: int, session: Session, seed: int) -> Mask:
-        return _copies(self.timeline(), t, session, seed)
+        return _copies(self.timeline(), t, session, seed, day=DAY / 60 / self.round_minutes)
 
 
-def _copies(line: Timeline, t: int, session: Session, seed: int) -> Mask:
-    """Client u repeats trace u modulo their number; whoever is not the first is shifted."""
+def _copies(line: Timeline, t: int, session: Session, seed: int, day: float = np.inf) -> Mask:
+    """Client u repeats trace u modulo their number; copies are shifted, first ones by whole days.
+
+    `day` is in rounds; without one, first ones are not shifted.
+    """
     known = len(line.length)
     trace = session.clients % known
-    part = uniforms(seed, "shift", ids=session.clients, count=1)[:, 0]
-    shift = np.where(session.clients < known, 0, part * line.length[trace]).astype(np.int64)
+    part = uniforms(seed, "shift", ids=session.clients, count=1)[:, 0] * line.length[trace]
+    days = part // day * day if np.isfinite(day) else np.zeros(len(part))
+    shift = np.where(session.clients < known, days, part).astype(np.int64)
     return line.at(trace, t + shift)
 
 
