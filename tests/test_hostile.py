@@ -25,7 +25,7 @@ from fedtide.data import images, text
 from fedtide.data.files import content as unpacked
 from fedtide.data.files import idx
 from fedtide.engines.memory import Memory
-from fedtide.experiment import run
+from fedtide.loop import run
 from fedtide.population import arrivals, traces
 from fedtide.population.arrivals import Trace as Visits
 from fedtide.population.traces import Phones, Trace

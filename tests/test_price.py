@@ -14,7 +14,7 @@ from fedtide.algorithms.readings import History
 from fedtide.cli import app
 from fedtide.core.errors import ConfigError
 from fedtide.data.blank import Blank
-from fedtide.experiment import run
+from fedtide.loop import run
 from fedtide.network.plan import IdealNetwork
 from fedtide.population.sessions import Alternating, Fixed
 from fedtide.price import draw, price

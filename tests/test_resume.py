@@ -10,7 +10,7 @@ from torch import nn
 
 from fedtide import config
 from fedtide.algorithms import ALGORITHMS
-from fedtide.experiment import run
+from fedtide.loop import run
 from fedtide.population.participation import PARTICIPATION
 from fedtide.record.checkpoint import Checkpointing, Checkpoints, Stopped
 from fedtide.record.journal import Journal, read

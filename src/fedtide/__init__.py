@@ -10,7 +10,8 @@ from fedtide.data.own import from_huggingface, from_tensors, from_torch
 from fedtide.data.source import Data
 from fedtide.engines.choose import EngineChoice
 from fedtide.engines.train import Train
-from fedtide.experiment import Experiment, History, run
+from fedtide.experiment import Experiment
+from fedtide.loop import History, run
 from fedtide.record.evaluation import Evaluation
 from fedtide.study import Outcome, Study, run_study
 

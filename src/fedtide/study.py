@@ -16,7 +16,8 @@ import torch
 from fedtide.core.errors import ConfigError, require
 from fedtide.core.parts import expect
 from fedtide.engines.choose import cpu_count, ray_needed, shared
-from fedtide.experiment import Experiment, run
+from fedtide.experiment import Experiment
+from fedtide.loop import run
 from fedtide.preflight import preflight
 from fedtide.processes import Stop, in_processes
 from fedtide.record.cautions import cautions

@@ -22,7 +22,8 @@ from fedtide.data.batches import Batching
 from fedtide.data.partition import PARTITIONS
 from fedtide.data.source import Data
 from fedtide.engines.train import Train
-from fedtide.experiment import Evaluation, Experiment, run
+from fedtide.experiment import Evaluation, Experiment
+from fedtide.loop import run
 from fedtide.models.dense import Linear, Mlp
 from fedtide.population.participation import PARTICIPATION
 from fedtide.population.sessions import Alternating, Fixed

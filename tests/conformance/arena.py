@@ -106,7 +106,7 @@ class Outcome(NamedTuple):
 
 
 def drive(engine, algorithm, rule, cohorts=COHORTS, lr=LR, adds=False) -> Outcome:
-    """The loop of `experiment.run` over given cohorts."""
+    """The loop of `loop.run` over given cohorts."""
     train = Train(epochs=1, buffers=engine.buffers)
     x, buffers = engine.task.initial
     population = engine.data.holdings.clients

@@ -16,7 +16,8 @@ from fedtide.data.source import Data
 from fedtide.engines.choose import EngineChoice
 from fedtide.engines.rules import Sgd
 from fedtide.engines.train import Train
-from fedtide.experiment import Experiment, run
+from fedtide.experiment import Experiment
+from fedtide.loop import run
 from fedtide.models.base import EmbedHead
 from fedtide.models.dense import Mlp
 from fedtide.population.participation import Uniform

@@ -7,7 +7,8 @@ from fedtide.core.errors import ConfigError
 from fedtide.core.task import cross_entropy
 from fedtide.engines.choose import EngineChoice
 from fedtide.engines.train import Train
-from fedtide.experiment import Experiment, run
+from fedtide.experiment import Experiment
+from fedtide.loop import run
 from fedtide.models.dense import Mlp
 from fedtide.population.sessions import Fixed
 

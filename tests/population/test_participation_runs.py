@@ -10,7 +10,8 @@ from fedtide.data.partition import Natural
 from fedtide.data.source import Data
 from fedtide.engines.rules import Adam
 from fedtide.engines.train import Train
-from fedtide.experiment import Experiment, run
+from fedtide.experiment import Experiment
+from fedtide.loop import run
 from fedtide.models.text import CharLstm
 from fedtide.population.laws import Beta
 from fedtide.population.participation import PARTICIPATION

@@ -12,7 +12,8 @@ from fedtide import config
 from fedtide.core.errors import TrainingError
 from fedtide.engines.house import House
 from fedtide.engines.train import Train
-from fedtide.experiment import Experiment, run
+from fedtide.experiment import Experiment
+from fedtide.loop import run
 from fedtide.population.sessions import Alternating, Fixed
 from fedtide.preflight import foreseen, preflight
 from fedtide.record.cautions import cautions

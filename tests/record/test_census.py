@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedtide.data.source import Data
-from fedtide.experiment import Experiment, run
+from fedtide.experiment import Experiment
+from fedtide.loop import run
 from fedtide.population.arrivals import Poisson
 from fedtide.population.participation import Uniform
 from fedtide.population.sessions import Alternating, Fixed, Pattern

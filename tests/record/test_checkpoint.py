@@ -32,7 +32,7 @@ KINDS = declared(Point)
 
 
 class Desk:
-    """One run's checkpoints, memory and journal, as `experiment.run` holds them."""
+    """One run's checkpoints, memory and journal, as `loop.run` holds them."""
 
     def __init__(self, folder, **pace):
         self.folder = folder

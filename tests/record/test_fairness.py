@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedtide.config import study
-from fedtide.experiment import run
+from fedtide.loop import run
 from fedtide.record.fairness import fairness, participations
 from fedtide.study import run_study
 
