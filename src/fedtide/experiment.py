@@ -69,6 +69,13 @@ class Experiment:
             self.train.epochs,
             "Set train.epochs instead of train.steps.",
         )
+        counts = [self.algorithm.has_own(name) for name in ("row", "sent", "changed")]
+        require(
+            all(counts) or not counts[0],
+            "algorithm",
+            "one that defines `sent` and `changed`, too, where it defines `row`",
+            type(self.algorithm).__name__,
+        )
         kept = self.train.memories == "keep"
         require(
             not (kept and self.algorithm.has_own("row")),

@@ -89,7 +89,7 @@ def run(
         clock = Clock()
         for t in range(first, e.population.length):
             session = e.population.at(t, e.seed)  # who exists
-            now, facts, bill = begin(e, house, t, session, now)  # someone came or went
+            now, facts, bill = begin(e, house, t, session, now, t == first)  # someone came or went
             clock.lap("session")
 
             ids, news = e.participation.take(who, t, session, e.seed)  # who takes part
@@ -136,7 +136,7 @@ def run(
                 line |= result.means | probed(e.evaluation.probes, done)
                 line |= algorithm.facts(server, cohort)
                 era = now.era.after(line["train_accuracy"])
-                now = now._replace(server=server, model=model, era=era)
+                now = now._replace(server=server, model=model, era=era, made=now.made + 1)
                 del result, done  # uploads are large: gone before the next ones come
             line |= gate.noted(asked, ids)
             clock.lap("aggregate")

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from fedtide.algorithms.base import Change
+from fedtide.core.errors import require
 from fedtide.core.types import Ids, Model, Session
 from fedtide.engines.base import NOBODY, Result
 from fedtide.engines.house import House
@@ -18,7 +19,7 @@ from fedtide.starts.archive import Archive
 from fedtide.starts.base import Beginning
 from fedtide.starts.trigger import Era
 
-GONE = -1  # in place of the round in which a client came
+GONE = -1  # in `State.since`: the client does not exist now
 
 
 class State(NamedTuple):
@@ -29,18 +30,32 @@ class State(NamedTuple):
     era: Era  # since the last start
     archive: Archive
     network: Any  # time and batteries
+    made: int = 0  # rounds in which the server has aggregated
     present: Ids = NOBODY  # the clients that the server's state counts, sorted
-    since: Ids = NOBODY  # the round in which each of them came; GONE in rounds without any client
+    since: Ids = NOBODY  # `made` when each of them came; GONE in rounds without any client
 
     def ages(self, t: int, ids: Ids) -> Ids:
-        """Rounds since each of these clients came."""
-        return t - self.since[np.searchsorted(self.present, ids)]
+        """Rounds in which the server has aggregated since each of these clients came."""
+        place = np.searchsorted(self.present, ids).clip(max=len(self.present) - 1)
+        strangers = ids[self.present[place] != ids]
+        require(
+            not len(strangers),
+            f"round {t}: participation",
+            "a choice among the clients that exist",
+            strangers[:10].tolist(),
+            "Return ids of `session.clients` from `draw`.",
+        )
+        ages: Ids = self.made - self.since[place]
+        return ages
 
 
 def begin(
-    e: Experiment, house: House, t: int, session: Session, now: State
+    e: Experiment, house: House, t: int, session: Session, now: State, resumed: bool
 ) -> tuple[State, Mapping[str, Any], Mapping[str, Any]]:
-    """Answer a change of clients with a new start, if one is due; with facts about it and its costs."""
+    """Answer a change of clients with a new start, if one is due; with facts about it and its costs.
+
+    Clients may also have changed since a run was stopped that is `resumed` in this round.
+    """
     facts: Mapping[str, Any]
     if t == session.first:
         if e.population.announced:
@@ -52,7 +67,9 @@ def begin(
         number, session, house.initial, now.model, house.layout, now.archive, rehearse
     )
     if not e.start.is_due(t, now.era, known):
-        now, facts = carried(e, house, t, session, now._replace(network=rehearse.state), False)
+        now, facts = now._replace(network=rehearse.state), {}
+        if resumed or t == session.first:
+            now, facts = carried(e, house, session, now, False)
         return now, facts, rehearse.bill
     past = now.era.over(now.model)
     archive = e.start.store(now.archive, past, house.layout) if number else Archive()
@@ -61,12 +78,13 @@ def begin(
     facts = {"start": number, **begun.facts}
     if number and begun.model is now.model and e.train.memories == "carry":
         now = now._replace(era=era, archive=archive, network=rehearse.state)
-        now, more = carried(e, house, t, session, now, True)
+        now, more = carried(e, house, session, now, True)
         return now, {**facts, **more}, rehearse.bill
     if e.train.memories != "keep":
         house.engine.memory.clear()
     server = e.algorithm.restart(now.server, begun.model.x, house.context)
-    now = State(server, begun.model, era, archive, rehearse.state, *arrivals(now, t, session))
+    present, since = arrivals(now, session)
+    now = State(server, begun.model, era, archive, rehearse.state, now.made, present, since)
     return now, facts, rehearse.bill
 
 
@@ -78,60 +96,54 @@ def horizon(e: Experiment, session: Session, era: Era) -> int:
     return session.rounds if e.start.trigger.is_steady else e.population.length - era.first
 
 
-def arrivals(now: State, t: int, session: Session) -> tuple[Ids, Ids]:
-    """The clients that exist, sorted, and the round in which each of them came."""
+def arrivals(now: State, session: Session) -> tuple[Ids, Ids]:
+    """The clients that exist, sorted, and how often the server had aggregated when each of them came."""
     clients = np.sort(session.clients)
-    since = np.full(len(clients), t)
+    since = np.full(len(clients), now.made)
     _, here, before = np.intersect1d(clients, now.present, assume_unique=True, return_indices=True)
-    since[here] = np.where(now.since[before] == GONE, t, now.since[before])
+    since[here] = np.where(now.since[before] == GONE, now.made, now.since[before])
     return clients, since
 
 
 def carried(
-    e: Experiment, house: House, t: int, session: Session, now: State, start: bool
+    e: Experiment, house: House, session: Session, now: State, start: bool
 ) -> tuple[State, Mapping[str, Any]]:
     """The state when the model stays: those who left no longer count, those who came do."""
-    if not (start or t == session.first):
-        return now, {}
     if not len(session.clients):  # the mean over no clients is none: it stays until some come
         return now._replace(since=np.full_like(now.since, GONE)), {}
-    present, since = arrivals(now, t, session)
-    left = np.setdiff1d(now.present, present, assume_unique=True)
-    came = np.setdiff1d(present, now.present, assume_unique=True)
-    now_ = now._replace(present=present, since=since)
+    before, (present, since) = now.present, arrivals(now, session)
+    left = np.setdiff1d(before, present, assume_unique=True)
+    came = np.setdiff1d(present, before, assume_unique=True)
+    now = now._replace(present=present, since=since)
     if not (start or len(left) or len(came)):
-        return now_, {}
+        return now, {}
     if e.algorithm.has_own("row") and not e.gate.keeps_sums:
         house.engine.memory.clear()
-        server = e.algorithm.init(now.model.x, house.context)
-        return now_._replace(server=server), {"memories": "anew"}
-    server = recounted(e, house, now.server, present, len(now.present), left, came, start)
-    return now_._replace(server=server), {}
+        return now._replace(server=e.algorithm.init(now.model.x, house.context)), {
+            "memories": "anew"
+        }
+    count = len(before)
+    if len(left) > len(present):  # quicker, and no error of the old mean is multiplied
+        count, left, came = 0, left[:0], present
+    return recounted(e, house, now, count, left, came, start), {}
 
 
 def recounted(
-    e: Experiment,
-    house: House,
-    server: Any,
-    present: Ids,
-    before: int,
-    left: Ids,
-    came: Ids,
-    start: bool = False,
-) -> Any:
-    """The server's state without the rows of those who left and with those of the clients that came."""
-    down, engine = e.algorithm.broadcast(server), house.engine
-    gone, back = (engine.row_sum(e.algorithm, ids, down) for ids in (left, came))
-    here = torch.from_numpy(present).to(house.initial.x.device)
-    return e.algorithm.changed(server, Change(here, before, gone, back, start))
+    e: Experiment, house: House, now: State, before: int, left: Ids, came: Ids, start: bool
+) -> State:
+    """The state when the server no longer counts those who left, and counts those who came."""
+    down = e.algorithm.broadcast(now.server)
+    gone, back = (house.engine.row_sum(e.algorithm, ids, down) for ids in (left, came))
+    here = torch.from_numpy(now.present).to(house.initial.x.device)
+    return now._replace(
+        server=e.algorithm.changed(now.server, Change(here, before, gone, back, start))
+    )
 
 
 def remembered(e: Experiment, house: House, now: State, sent: Result, passed: Ids) -> State:
     """After a round: clients whose uploads passed remember it, and the server knows who had forgotten."""
     forgot = np.intersect1d(sent.forgot, passed)
-    if len(forgot) and e.algorithm.has_own("row"):
-        count = len(now.present)
-        server = recounted(e, house, now.server, now.present, count, forgot, forgot[:0])
-        now = now._replace(server=server)
+    if len(forgot) and e.algorithm.has_own("row") and e.gate.keeps_sums:
+        now = recounted(e, house, now, len(now.present), forgot, forgot[:0], start=False)
     house.engine.keep(sent, e.gate.remembering(sent.ids, passed))
     return now

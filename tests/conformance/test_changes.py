@@ -1,6 +1,7 @@
 """Clients leave, come and return while the model stays: what the server counts is what clients remember."""
 
-from dataclasses import replace
+from contextlib import closing
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from fedtide.algorithms.fedvarp import FedVarp
 from fedtide.algorithms.mifa import Mifa
 from fedtide.algorithms.osafl import Osafl
 from fedtide.algorithms.scaffold import Scaffold
+from fedtide.core.errors import ConfigError
 from fedtide.core.trees import leaves, rows
 from fedtide.core.types import Walk
 from fedtide.data.partition import Dirichlet
@@ -26,9 +28,11 @@ from fedtide.engines.rules import Sgd
 from fedtide.guard.attacks import SignFlip
 from fedtide.guard.faults import Faults
 from fedtide.population.arrivals import Trace
-from fedtide.population.participation import Full, Uniform
+from fedtide.population.live import Live
+from fedtide.population.participation import Full, Participation, Uniform
 from fedtide.population.sessions import Fixed, Pattern
-from fedtide.record.checkpoint import Checkpoints
+from fedtide.record.checkpoint import Checkpointing, Checkpoints, Stopped
+from fedtide.record.journal import Journal
 from fedtide.starts.cold import Cold
 from fedtide.starts.previous import Previous
 from fedtide.starts.trigger import Turnover
@@ -240,7 +244,7 @@ def test_a_round_without_clients_keeps_the_mean():
         assert now.present.tolist() == present
         expected = mean_row(e.algorithm, memories, present)
         assert (now.server.c.double() - expected).norm() < 1e-5 * expected.norm() + 1e-7
-    assert rounds[8][0].since.tolist() == [5, 6]
+    assert rounds[8][0].since.tolist() == [3, 4]  # aggregations before each of them came
 
 
 def test_feddyn_goes_on_after_departures():
@@ -250,3 +254,81 @@ def test_feddyn_goes_on_after_departures():
     x = [now.model.x for now, _ in rounds]
     for t in (20, 40, 60, 80):
         assert (x[t] - x[t - 1]).norm() < 3 * (x[t - 1] - x[t - 2]).norm() + 0.1
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_most_clients_leave_at_once(name):
+    """What is left of the mean of 40 clients must not be the rounding of what they had."""
+    sessions = (tuple(range(40)), (3, 17))
+    e = replace(HERE, population=Pattern(clients=40, sessions=sessions, rounds=3))
+    algorithm = TABLE[name].algorithm
+    _, rounds = observed(replace(e, algorithm=algorithm, participation=Uniform(clients=2)))
+    now, memories = rounds[3]
+    expected = mean_row(algorithm, memories, (3, 17))
+    kept = COUNTS[name](now.server).double()
+    assert (kept - expected).norm() < 1e-6 * expected.norm() + 1e-8
+
+
+def test_fedau_counts_rounds_in_which_the_server_aggregates():
+    """Client 1 comes in round 4; in rounds 5 to 9 nobody takes part: its second interval is 1, not 6."""
+    stays = ((0, 0, 14), (1, 4, 14))
+    some = Listed(rounds=(0, 1, 2, 3, 4, 10, 11, 12))
+    two = Trace(stays=stays, clients=2, rounds=14)
+    _, rounds = observed(replace(HERE, population=two, participation=some, algorithm=FedAU()))
+    now, memories = rounds[-1]
+    assert float(memories[1].mine.total) == float(memories[1].mine.made) == 4
+    assert now.made == 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listed(Participation):
+    """All clients in some rounds, none in the others."""
+
+    rounds: tuple[int, ...] = ()
+
+    def draw(self, who, t, session, seed):
+        return session.clients if t in self.rounds else session.clients[:0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Strangers(Participation):
+    """Draws a client that has left."""
+
+    def draw(self, who, t, session, seed):
+        return np.array([0, 5])
+
+
+def test_only_clients_that_exist_may_take_part():
+    e = replace(HERE, participation=Strangers())
+    with pytest.raises(ConfigError, match=r"round 3: participation must be .* Got \[5\]"):
+        run(e)
+
+
+@pytest.mark.parametrize("later", [[0, 1, 2], [0, 1, 2, 3, 4, 6, 7]], ids=["left", "came"])
+def test_clients_change_while_a_live_run_is_stopped(tmp_path, later):
+    """A server that is restarted finds others connected than before."""
+    algorithm = Scaffold()
+    e = replace(HERE, algorithm=algorithm, participation=Full(), checkpoint=Checkpointing(rounds=1))
+
+    def part(who, seen, stop):
+        population = Live(clients=8, rounds=8, who=lambda t: np.array(who))
+        journal = Journal(tmp_path / "journal.jsonl", fresh=not seen.rounds)
+        kept = Checkpoints(tmp_path / "checkpoints", e.checkpoint, stop=stop)
+        after = kept.after
+
+        def observed_after(rounds, state, memory, journal):
+            Observed.after(seen, rounds, state, memory, journal)
+            after(rounds, state, memory, journal)
+
+        kept.after = observed_after
+        with closing(journal):
+            run(replace(e, population=population), journal, checkpoints=kept)
+
+    seen = Observed()
+    with pytest.raises(Stopped):
+        part([0, 1, 2, 3, 4], seen, lambda: len(seen.rounds) == 4)
+    part(later, seen, lambda: False)
+    for now, memories in seen.rounds[4:]:
+        assert now.present.tolist() == later
+        expected = mean_row(algorithm, memories, later)
+        assert (now.server.c.double() - expected).norm() < 1e-5 * expected.norm() + 1e-7

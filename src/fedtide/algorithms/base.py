@@ -39,7 +39,7 @@ class Change(NamedTuple):
     """
 
     present: Tensor  # [N]: the ids of the clients that exist now
-    before: int  # how many existed before
+    before: int  # how many existed before; 0: all rows are counted anew, and all that exist `came`
     left: Any  # the rows of those who left
     came: Any  # the rows of those who came: not zero if they have taken part in earlier rounds
     start: bool  # did a start choose to go on from this model, or did clients only come and go?
@@ -48,6 +48,10 @@ class Change(NamedTuple):
         """The mean over those who exist now, given `old`, the mean over those who existed before."""
         total = self.before * old.to(left) - left + came
         return (total / len(self.present)).to(old)
+
+    def total(self, old: Tensor, left: Tensor, came: Tensor) -> Tensor:
+        """The sum over those who exist now, given `old`, the sum over those who existed before."""
+        return ((old.to(left) if self.before else 0) - left + came).to(old)
 
 
 class Survey(NamedTuple):

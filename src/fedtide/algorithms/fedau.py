@@ -4,7 +4,7 @@ Averaging", ICLR 2024, Algorithms 1 and 2, with the weights of the authors' code
 A client's weight omega is the mean of its past intervals between two participations, without the one that
 ends now, and 1 while there is none. Intervals are cut at K = `cutoff`: an absence of K rounds counts as
 one interval and a new one begins. Rounds are those in which the server aggregates; a round without any
-cohort does not count, nor do rounds in which the client did not exist.
+cohort does not count. The interval of a client that comes, or returns, begins with the round of its arrival.
 """
 
 from dataclasses import dataclass

@@ -68,7 +68,7 @@ class Mifa(Algorithm[Server, Down, Memory, Upload]):
 
     def changed(self, server: Server, change: Change) -> Server:
         g = change.mean(server.g, change.left.g, change.came.g)
-        seen = server.seen + (change.came.seen - change.left.seen).to(server.seen)
+        seen = change.total(server.seen, change.left.seen, change.came.seen)
         return Server(server.x, g, seen)
 
     def aggregate(self, server: Server, up: Upload, cohort: Cohort) -> Server:

@@ -41,7 +41,7 @@ class Walk(NamedTuple):
     steps: Tensor  # local steps made
     lr: Tensor  # learning rate of every step
     weight: Tensor  # how often gradients count in y - x: FedNova's ||a||_1, steps for plain SGD
-    age: Tensor  # rounds since the client came: 0 in the first round in which it exists
+    age: Tensor  # rounds in which the server has aggregated since the client came
 
 
 class Training(NamedTuple):

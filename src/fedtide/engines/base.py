@@ -211,11 +211,11 @@ class Engine(ABC):
         for first in range(0, len(ids), ROWS_AT_ONCE):
             found, kept = self.memory.kept(ids[first : first + ROWS_AT_ONCE])
             if len(found):
-                each = self.counted(algorithm, kept)
+                each = self.rows_counted(algorithm, kept)
                 total = tree_map(lambda sum_, leaf: sum_ + leaf.cpu().double().sum(0), total, each)
         return total
 
-    def counted(self, algorithm: AnyAlgorithm, kept: Any) -> Any:
+    def rows_counted(self, algorithm: AnyAlgorithm, kept: Any) -> Any:
         """`Algorithm.row` of stacked entries of the engine's memory."""
         return algorithm.row(kept.mine)
 

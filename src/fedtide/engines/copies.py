@@ -113,12 +113,17 @@ class Copies(Memory):
             )
 
     def _fetched(self, ids: Ids | None) -> Memory:
-        """The copies of all actors of these clients, in this process."""
-        memory = Memory()
+        """What these clients remember, or all, in this process; no more copies are fetched than needed."""
+        found = []
         for actor in sorted(self._notes) if ids is None else np.unique(self._owners[ids]).tolist():
-            notes = self.of(actor)
-            for note, copy in zip(notes, ray.get([note.copy for note in notes]), strict=True):
-                wanted = note.ids if ids is None else np.intersect1d(note.ids, ids)
-                found = copy.some(wanted)
-                memory.put(found.ids, unpacked(found.rows))
+            wanted = np.flatnonzero(self._seen & (self._owners == actor)) if ids is None else ids
+            for note in reversed(self.of(actor)):  # the newest copy of each
+                some = np.intersect1d(note.ids, wanted)
+                if len(some):
+                    found.append((note.copy, some))
+                    wanted = np.setdiff1d(wanted, some)
+        memory = Memory()
+        for copy, (_, some) in zip(ray.get([ref for ref, _ in found]), found, strict=True):
+            part = copy.some(some)
+            memory.put(part.ids, unpacked(part.rows))
         return memory

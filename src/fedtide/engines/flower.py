@@ -104,7 +104,8 @@ class Flower(Engine):
             return _nothing(down.x, facts)
         who = np.array(sorted(replies), dtype=np.int64)
         back: Reply = stack([replies[client] for client in who.tolist()])
-        age = torch.from_numpy(ages[np.searchsorted(ids, who)]).to(back.steps)
+        order = np.argsort(ids)
+        age = torch.from_numpy(ages[order][np.searchsorted(ids[order], who)]).to(back.steps)
         walk = Walk(back.steps, torch.full_like(back.steps, lr), rule.weight(back.steps), age)
         before = self.memory.take(who, new).row
         fresh = torch.from_numpy(np.isin(who, forgot))
@@ -114,7 +115,7 @@ class Flower(Engine):
             who, back.up, back.buffers, back.training, walk, facts=facts, rows=kept, forgot=forgot
         )
 
-    def counted(self, algorithm: AnyAlgorithm, kept: Standing) -> Any:
+    def rows_counted(self, algorithm: AnyAlgorithm, kept: Standing) -> Any:
         return kept.row
 
     def evaluate(self, model: Model, examples: Examples) -> tuple[float, float]:

@@ -106,6 +106,8 @@ class Ray(Engine):
 
     def keep(self, result: Result, ids: Ids) -> None:
         """Note what counts; the actors learn of it with their next order."""
+        alive = self.memory.alive
+        self._counted = {key: ids for key, ids in self._counted.items() if key[1] in alive}
         for job, new, whole in result.rows:
             if not job.bytes_kept:
                 continue
