@@ -90,6 +90,14 @@ def test_a_draw_ends_without_repetition(kind, pair, rate, clients, seed):
     assert 1 <= len(ids) <= max(1, np.ceil(rate * len(clients)))
 
 
+def test_numbers_too_large_for_a_number_are_outside():
+    """A Weibull law of shape 0.001 draws up to 10^308; divided by 1/16 they are infinite."""
+    law = Weibull(rate=1.0, shape=0.001, divisor=0.0625)
+    z = np.concatenate([law.sample(np.random.default_rng(seed), 4000) for seed in range(3)])
+    assert np.isinf(z).any()
+    assert all(cohorts(law, 20, session(3)))
+
+
 def _law(kind, rate, pair):
     names = {"beta": ("a", "b"), "gamma": ("shape", "scale"), "weibull": ("shape", "divisor")}
     return LAWS[kind](rate=rate, **dict(zip(names[kind], pair, strict=True)))

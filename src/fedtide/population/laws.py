@@ -128,4 +128,5 @@ class Weibull(IndexLaw):
 
     def sample(self, rng: np.random.Generator, count: int) -> NDArray[np.float64]:
         shape, divisor = self.pair(self.shape, self.divisor)
-        return rng.weibull(shape, count) / divisor
+        with np.errstate(over="ignore"):  # what is too large for a number lies outside [0, 1) too
+            return rng.weibull(shape, count) / divisor
