@@ -11,11 +11,18 @@ from torch.nn.functional import cross_entropy, kl_div
 from torch.nn.utils import parameters_to_vector
 
 from fedtide.core.chain import chain_of
-from fedtide.core.compiled import Moves, Rows, Teacher, gradients, walk
+from fedtide.core.compiled import Moves, Rows, Teacher, gradients, prepare, walk
 from fedtide.core.task import Layout
 
 pytestmark = pytest.mark.portable
 EXAMPLES = 90
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _compiled():
+    """Compile as engines do, one process after the other."""
+    for dtype in (torch.float32, torch.float64):
+        prepare(dtype)
 
 
 def mlp(*widths, bias=True):

@@ -3,6 +3,7 @@
 import sys
 from contextlib import closing
 from dataclasses import replace
+from threading import Thread
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils import clip_grad_norm_, parameters_to_vector
 
 from fedtide.algorithms.fedavg import Down, FedAvg
-from fedtide.core.compiled import _walk, prepare
+from fedtide.core.compiled import _alone, _walk, prepare
 from fedtide.core.errors import ConfigError, EngineError, TrainingError
 from fedtide.core.task import Task
 from fedtide.core.types import Examples
@@ -374,6 +375,19 @@ def test_the_first_compilation_is_announced(tmp_path, caplog, monkeypatch):
     first, second = (record.getMessage() for record in caplog.records)
     assert first == "Compiling for this processor: about ten seconds, once for an installation."
     assert "let NUMBA_CACHE_DIR name a folder" in second
+
+
+def test_one_process_compiles_at_a_time(tmp_path, monkeypatch):
+    """The others wait for it: numba's cache mixes up what two write at once."""
+    monkeypatch.setattr(type(_walk), "stats", SimpleNamespace(cache_path=str(tmp_path)))
+    prepare(torch.float32)
+    prepare.cache_clear()
+    waiting = Thread(target=prepare, args=(torch.float32,))
+    with _alone(str(tmp_path)):
+        waiting.start()
+        waiting.join(0.5)
+        assert waiting.is_alive()
+    waiting.join()
 
 
 def test_a_compiler_that_does_not_load(monkeypatch):

@@ -7,7 +7,10 @@ client's batch stays in the cache from the first product to the last. Needs numb
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from multiprocessing import parent_process
 from os import environ
@@ -24,6 +27,9 @@ from torch import Tensor
 
 from fedtide.core.chain import Chain, Layer
 from fedtide.core.types import Vector
+
+if sys.platform != "win32":
+    from fcntl import LOCK_EX, flock
 
 Floats = NDArray[Any]  # float32 or float64
 Whole = NDArray[np.int64]
@@ -124,7 +130,26 @@ def prepare(dtype: torch.dtype) -> None:
         log.warning("Compiling for this processor: about ten seconds, once for an installation.")
     y, one = torch.zeros(1, 2, dtype=dtype), np.ones((1, 1, 1), np.int64)
     chain = (Layer(slice(0, 1), slice(1, 2), 1, 1, relu=False, is_head=False),)
-    gradients(chain, y, Rows(y[:, :1].numpy(), 0 * one, 0 * one, one[0]))
+    with _alone(kept):
+        gradients(chain, y, Rows(y[:, :1].numpy(), 0 * one, 0 * one, one[0]))
+
+
+@contextmanager
+def _alone(folder: str | None) -> Iterator[None]:
+    """One process compiles, the others wait and load what it made.
+
+    Two that write to numba's cache at once may each give its code the name of the other's.
+    """
+    if folder is None or sys.platform == "win32":
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # a file system without locks
+            flock(handle, LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _table(chain: Chain) -> Whole:
