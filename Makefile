@@ -13,9 +13,9 @@ demo: $(READY)   ## run a small study in which clients leave and others arrive
 	$(BIN)/fedtide run studies/quickstart.toml
 
 test: $(READY)   ## run all tests
-	$(BIN)/pytest -n auto --dist loadgroup
+	$(BIN)/pytest -n auto
 
-PORTABLE := $(BIN)/pytest -n auto --dist loadgroup -m portable
+PORTABLE := $(BIN)/pytest -n auto -m portable
 
 test-portable: $(READY)  ## compare engines as processors without AVX compute, with AVX2, and as this one does
 	ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_ENABLE_INSTRUCTIONS=SSE4_2 \

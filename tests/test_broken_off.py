@@ -34,7 +34,7 @@ rounds = 30
 kind = "fast"
 adaptive = true
 clients = 2
-of = { kind = "markov", rate = 0.6 }
+of = { kind = "slow.py:Slow", rate = 0.6 }
 [start]
 kind = "similarity"
 [train]
@@ -44,21 +44,43 @@ rounds = 7
 [compare]
 algorithm = ["scaffold", "fedavg"]
 """
+SLOW = """
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from fedtide.population.presence import Markov
+
+@dataclass(frozen=True, kw_only=True)
+class Slow(Markov):
+    'While there is a file of this name in the working folder, every round takes a while.'
+
+    def draw(self, *about):
+        if Path("slowly").exists():
+            time.sleep(0.05)
+        return super().draw(*about)
+"""
+PATIENCE = 600  # seconds; only a test that fails waits so long
 SCAFFOLD = "cells/01-algorithm-scaffold/seed-0"
+
+
+def written(folder):
+    """The study in a folder of its own: the kinds of a folder are known by its name."""
+    folder = folder / f"study-{folder.name}"
+    folder.mkdir()
+    (folder / "slow.py").write_text(SLOW)
+    (folder / "tide.toml").write_text(STUDY)
+    return folder / "tide.toml"
 
 
 @pytest.fixture
 def study(tmp_path):
-    path = tmp_path / "tide.toml"
-    path.write_text(STUDY)
-    return path
+    return written(tmp_path)
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("undisturbed")
-    (folder / "tide.toml").write_text(STUDY)
-    return run_study(config.load(folder / "tide.toml"), folder / "runs", jobs=1)[0].path
+    return run_study(config.load(written(folder)), folder / "runs", jobs=1)[0].path
 
 
 class StopAfter:
@@ -73,7 +95,8 @@ class StopAfter:
 
 
 def start(*arguments, cwd):
-    """The command in a process of its own."""
+    """The command in a process of its own, slow enough to be stopped before its end."""
+    (cwd / "slowly").touch()
     code = "from fedtide.cli import main; main()"
     return subprocess.Popen(
         [sys.executable, "-W", "error", "-c", code, *map(str, arguments)],
@@ -87,11 +110,21 @@ def start(*arguments, cwd):
 
 def until_rounds(process, journal, rounds):
     """Wait until a journal has so many lines."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE
     while not (journal.exists() and journal.read_bytes().count(b"\n") >= rounds):
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.002)
+
+
+def until_said(process, words):
+    """Read what a process says of mistakes and signals until it says this."""
+    said = ""
+    while words not in said:
+        line = process.stderr.readline()
+        assert line, said
+        said += line
+    return said
 
 
 def same(one, other):
@@ -255,7 +288,7 @@ def test_a_signal_finishes_the_round_and_says_how_to_go_on(
     process = start("run", study, "--jobs", jobs, cwd=tmp_path)
     until_rounds(process, tmp_path / "runs/tide/1" / SCAFFOLD / "journal.jsonl", 3)
     process.send_signal(number)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 128 + number, err
     assert "stopping after this round" in err
     assert f"fedtide run {study} --jobs {jobs} --resume" in err
@@ -320,7 +353,7 @@ def test_killed_between_the_last_file_and_the_end(study, tmp_path):
 def test_killed_at_any_moment(study, undisturbed, tmp_path):
     """SIGKILL, which nobody can hear, with one process and with workers; benchmarks/kill.py does more."""
     journal = tmp_path / "runs/tide/1" / SCAFFOLD / "journal.jsonl"
-    for rounds, jobs in ((5, 1), (40, 2)):
+    for rounds, jobs in ((5, 1), (12, 2)):
         process = start("run", study, "--jobs", jobs, "--resume", cwd=tmp_path)
         until_rounds(process, journal, rounds)
         process.kill()
@@ -334,12 +367,11 @@ def test_a_second_signal_stops_at_once(study, tmp_path):
     study.write_text(STUDY.replace("steps = 2", long))
     process = start("run", study, "--jobs", 1, cwd=tmp_path)
     until_rounds(process, tmp_path / "runs/tide/1" / SCAFFOLD / "journal.jsonl", 0)
-    time.sleep(1)
     process.send_signal(signal.SIGINT)
-    time.sleep(0.5)
+    until_said(process, "once more stops at once")
     assert process.poll() is None
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    process.communicate(timeout=PATIENCE)
     assert process.returncode == -signal.SIGINT
     assert Path(tmp_path / "runs/tide/1/study.json").exists()
 

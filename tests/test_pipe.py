@@ -65,7 +65,7 @@ def test_a_reader_that_goes_away_does_not_end_the_study(study, tmp_path):
     ) as process:
         assert json.loads(process.stdout.readline())["t"] == 0
         process.stdout.close()
-        assert process.wait(60) == 0
+        assert process.wait(600) == 0
         assert process.stderr.read() == ""
     assert (tmp_path / "runs/small/1/summary.json").exists()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,11 +14,27 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from fedtide.deploy.client import client_app
 
+
+class Clock:
+    """Time that passes only while somebody waits, so that no test depends on the speed of a machine."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
 SHARE = SimpleNamespace(OWN=False)  # the hook of an app whose clients share the study's data
 
 
 class Village(Grid):
     """One inhabitant per node; `asleep` ones do not answer, `absent` ones are not even listed."""
+
+    clock = Clock()  # a new one for each test
 
     def __init__(self, folder: Path, nodes: dict[int, dict[str, Any]], hook: Any = SHARE) -> None:
         for name in ("run_id", "node_id", "task_id"):  # in a ServerApp, Flower sets them
@@ -71,7 +86,7 @@ class Village(Grid):
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         self._work()
-        now = time.monotonic()
+        now = self.clock.now
         ready = [name for name in message_ids if name in self._mail and self._mail[name][0] <= now]
         return [self._mail.pop(name)[1] for name in ready]
 
@@ -81,7 +96,7 @@ class Village(Grid):
             node = message.metadata.dst_node_id
             if node not in self.asleep | self.absent and node in self.contexts:
                 reply = self._answer(self._inbox.pop(name))
-                self._mail[name] = (time.monotonic() + self.slow.get(node, 0), reply)
+                self._mail[name] = (self.clock.now + self.slow.get(node, 0), reply)
 
     def _answer(self, message: Message) -> Message:
         try:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import time
 
 import pytest
 from made import folder
@@ -12,6 +13,7 @@ from fedtide.record.folder import StudyFolder
 from fedtide.record.report.page import write_report
 from fedtide.study import run_study
 
+PATIENCE = 600  # seconds; only a test that fails waits so long
 NASTY = "<img src=x onerror=alert(1)>"
 STUDY = f"""
 question = "Is {NASTY} escaped?"
@@ -56,6 +58,7 @@ def study(tmp_path_factory):
 def opened(chromium):
     """Opens a report; anything the browser complains about or fetches fails the test."""
     context, complaints = chromium.new_context(accept_downloads=True), []
+    context.set_default_timeout(1000 * PATIENCE)
 
     def open_(path):
         page = context.new_page()
@@ -66,7 +69,7 @@ def opened(chromium):
             "request", lambda r: None if r.url.startswith("file:") else complaints.append(r.url)
         )
         page.goto(path.as_uri())
-        page.wait_for_selector("html[data-drawn]", state="attached", timeout=120_000)
+        page.wait_for_selector("html[data-drawn]", state="attached")
         return page
 
     yield open_
@@ -86,6 +89,21 @@ def page(whole):
     whole.set_viewport_size({"width": 1280, "height": 800})
     whole.emulate_media(color_scheme="light")
     return whole
+
+
+def soon(page, check):
+    """Check until it holds: charts follow the window and its colours when the browser has time for them.
+
+    Not `wait_for_function`, which asks in the page: its policy forbids the words of others.
+    """
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return check()
+        except AssertionError:
+            if time.monotonic() > end:
+                raise
+        page.wait_for_timeout(50)
 
 
 def charts(page):
@@ -110,16 +128,21 @@ def test_every_chart_is_drawn_and_nothing_is_fetched(page):
 
 def test_axes_have_titles_and_no_text_is_cut(page):
     page.set_viewport_size({"width": 390, "height": 844})
-    page.wait_for_timeout(500)  # charts follow the window
     for name in charts(page):
-        box = page.locator(f"#chart-{name}").bounding_box()
-        titles = page.locator(f"#chart-{name} .xtitle, #chart-{name} .ytitle")
-        assert titles.count() == 2, name
-        for title in titles.all():
-            inside = title.bounding_box()
-            assert inside["x"] >= box["x"] - 1, name
-            assert inside["x"] + inside["width"] <= box["x"] + box["width"] + 1, name
-            assert inside["y"] + inside["height"] <= box["y"] + box["height"] + 1, name
+        soon(page, lambda name=name: assert_titles_inside(page, name))
+
+
+def assert_titles_inside(page, name):
+    box = page.locator(f"#chart-{name}").bounding_box()
+    assert box["x"] + box["width"] <= 390, name
+    titles = page.locator(f"#chart-{name} .xtitle, #chart-{name} .ytitle")
+    assert titles.count() == 2, name
+    for title in titles.all():
+        inside = title.bounding_box()
+        assert inside, name
+        assert inside["x"] >= box["x"] - 1, name
+        assert inside["x"] + inside["width"] <= box["x"] + box["width"] + 1, name
+        assert inside["y"] + inside["height"] <= box["y"] + box["height"] + 1, name
 
 
 @pytest.mark.parametrize("width", [1280, 390])
@@ -127,13 +150,15 @@ def test_axes_have_titles_and_no_text_is_cut(page):
 def test_fits_the_screen_in_light_and_dark(page, width, scheme):
     page.set_viewport_size({"width": width, "height": 800})
     page.emulate_media(color_scheme=scheme)
-    page.wait_for_timeout(500)
-    fits = f"document.documentElement.scrollWidth <= {width}"
-    page.wait_for_function(fits, timeout=20_000)  # charts follow, on a busy machine later
-    ink = page.evaluate("getComputedStyle(document.body).color")
-    assert (ink == "rgb(230, 233, 237)") == (scheme == "dark")
-    title = page.locator("#chart-accuracy .ytitle")
-    assert title.evaluate("one => getComputedStyle(one).fill") == ink
+
+    def fits():
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        ink = page.evaluate("getComputedStyle(document.body).color")
+        assert (ink == "rgb(230, 233, 237)") == (scheme == "dark")
+        title = page.locator("#chart-accuracy .ytitle")
+        assert title.evaluate("one => getComputedStyle(one).fill") == ink
+
+    soon(page, fits)
 
 
 def test_the_answer_and_the_numbers_are_in_the_first_screen(page):

@@ -23,6 +23,7 @@ from fedtide.record.watch.tail import Rewritten, Tail
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
+PATIENCE = 600  # seconds; only a test that fails waits so long
 STUDY = """
 question = "Does it work?"
 [population]
@@ -67,12 +68,12 @@ def server(finished):
     ) as process:
         yield int(re.search(r"http://127\.0\.0\.1:(\d+)", process.stdout.readline())[1])
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 0
+        assert process.wait(PATIENCE) == 0
         assert process.stderr.read() == ""
 
 
 def ask(port, path, method="GET", **headers):
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
     connection.request(method, path, headers={k.replace("_", "-"): v for k, v in headers.items()})
     answer = connection.getresponse()
     body = answer.read()
@@ -253,7 +254,7 @@ def test_a_run_that_crashed(runs):
             assert Gallery(runs).studies()[0]["state"] == "running"
     (study,) = Gallery(runs).studies()
     assert study["state"] == "quiet"
-    assert 89 < study["age"] < 120
+    assert study["age"] > 89
     before = gallery.study("small/1", "", 0)
     text = journal.read_text()
     journal.write_text(text[: text.index("\n") + 1])  # resumed from a checkpoint after round 1
