@@ -188,7 +188,8 @@ def test_seeds_are_compared_at_the_same_round(page, folder):
     made(folder / "runs/ahead/1", 5, seed_1=[0.5, 0.7, 0.9], seed_2=[0.1])
     cells = page.locator("#cells td")
     playwright.expect(cells).to_have_text(
-        ["all", "4 / 15", "1 (2 of 3 seeds)", "30.0", "30.0", "0.700", "4", "2"], timeout=1000 * PATIENCE
+        ["all", "4 / 15", "1 (2 of 3 seeds)", "30.0", "30.0", "0.700", "4", "2"],
+        timeout=1000 * PATIENCE,
     )
     solid, faint = page.query_selector_all("#accuracy polyline")
     assert len(solid.get_attribute("points").split()) == 1
@@ -197,5 +198,6 @@ def test_seeds_are_compared_at_the_same_round(page, folder):
     # Once seeds have come to the end, the numbers are theirs.
     made(folder / "runs/ahead/1", 5, seed_1=[0.5, 0.7, 0.9, 0.8, 0.8], seed_2=[0.1, 0.3])
     playwright.expect(cells).to_have_text(
-        ["all", "7 / 15", "5 (1 of 3 seeds)", "80.0", "90.0", "0.200", "4", "2"], timeout=1000 * PATIENCE
+        ["all", "7 / 15", "5 (1 of 3 seeds)", "80.0", "90.0", "0.200", "4", "2"],
+        timeout=1000 * PATIENCE,
     )
