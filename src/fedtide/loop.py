@@ -79,11 +79,7 @@ def run(
     ):
         e.privacy.check_buffers(house.initial.buffers, e.train.buffers)
         hostile = e.attack.members(house.crowd.clients, e.seed)
-        server = algorithm.init(house.initial.x, house.context)
-        network = e.network.start(house.crowd.clients, e.seed)
-        now = State(server, house.initial, Era(), Archive(), network)
-        who = e.participation.start(house.crowd, e.seed)
-        first, (now, who) = resumed(e, house, (now, who), journal, checkpoints)
+        first, (now, who) = resumed(e, house, journal, checkpoints)
         for line in journal.lines:  # of before
             watch(line)
         clock = Clock()
@@ -141,13 +137,7 @@ def run(
             line |= gate.noted(asked, ids)
             clock.lap("aggregate")
 
-            if len(session.clients) and e.evaluation.due(t, e.population.length):
-                line["accuracy"], line["loss"] = house.evaluate(t, now.model)
-                line |= e.evaluation.judged(line, journal.lines, house.untrained_loss)
-            if e.evaluation.fairness and t + 1 == e.population.length:
-                line["fairness"] = served(house, [*journal.lines, line], now.model)
-            if t + 1 == e.population.length:
-                line |= gate.price([*journal.lines, line], e.is_uniform)
+            line = evaluated(e, house, session, now.model, line, journal.lines)
             clock.lap("evaluate")
             line = charged(line, bill) | {**facts, "seconds": clock.seconds}
             clock = Clock()
@@ -163,7 +153,6 @@ def run(
 def resumed(
     e: Experiment,
     house: House,
-    fresh: tuple[State, Any],
     journal: Journal,
     checkpoints: Checkpoints,
 ) -> tuple[int, tuple[State, Any]]:
@@ -173,9 +162,33 @@ def resumed(
     kept = checkpoints.begin(declared(e, State, Row), engine.memory, device, *made)
     journal.rewind(kept and kept.journal)
     if kept is None:
-        return 0, fresh
+        server = e.algorithm.init(house.initial.x, house.context)
+        network = e.network.start(house.crowd.clients, e.seed)
+        now = State(server, house.initial, Era(), Archive(), network)
+        return 0, (now, e.participation.start(house.crowd, e.seed))
     house.enter(e.population.at(kept.rounds - 1, e.seed))
     return kept.rounds, kept.state
+
+
+def evaluated(
+    e: Experiment,
+    house: House,
+    session: Session,
+    model: Model,
+    line: Line,
+    before: Sequence[Line],
+) -> Line:
+    """The line with tests of the model, if they are due; after the last round with what the run cost."""
+    t, length = line["t"], e.population.length
+    if len(session.clients) and e.evaluation.due(t, length):
+        accuracy, loss = house.evaluate(t, model)
+        line = line | {"accuracy": accuracy, "loss": loss}
+        line |= e.evaluation.judged(line, before, house.untrained_loss)
+    if t + 1 < length:
+        return line
+    if e.evaluation.fairness:
+        line = line | {"fairness": served(house, [*before, line], model)}
+    return line | e.gate.price([*before, line], e.is_uniform)
 
 
 def census(e: Experiment, house: House, t: int, session: Session) -> Line:
