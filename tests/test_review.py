@@ -45,7 +45,9 @@ def test_frozen_parameters_are_refused():
 
 
 def test_servers_that_mirror_their_clients_do_not_keep_memories():
-    with pytest.raises(ConfigError, match=r"train.memories must be 'reset' with Scaffold"):
+    with pytest.raises(
+        ConfigError, match=r"train.memories must be 'carry' or 'reset' with Scaffold"
+    ):
         Experiment(algorithm=Scaffold(), train=Train(steps=1, memories="keep"))
 
 

@@ -30,6 +30,7 @@ from fedtide.population.presence import Bernoulli
 from fedtide.population.sessions import Fixed, Pattern
 from fedtide.population.snapshot import Fast
 from fedtide.record.checkpoint import Checkpoints
+from fedtide.record.evaluation import Evaluation
 from fedtide.record.metrics import metrics
 from fedtide.starts import Similarity
 
@@ -156,7 +157,8 @@ def test_a_defence_against_nobody_is_refused():
     with pytest.raises(ConfigError, match="Krum needs at least 9, there are 8"):
         replace(NINE, participation=Uniform(clients=8), defence=Krum(share=0.4))
     attack = SignFlip(share=0.12, scale=100.0)
-    e = replace(NINE, population=Fixed(clients=9, rounds=12), attack=attack)
+    lasting = Evaluation(diverged="warn")  # without a defence it does
+    e = replace(NINE, population=Fixed(clients=9, rounds=12), attack=attack, evaluation=lasting)
     assert accuracy(replace(e, defence=TrimmedMean(share=0.12))) > 0.6 > accuracy(e)
 
 
