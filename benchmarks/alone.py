@@ -50,7 +50,7 @@ def w9(memory: str = "ram") -> Facts:
 
     from fedtide import Data, Evaluation, Experiment, Train, from_tensors, run
     from fedtide.algorithms.scaffold import Scaffold
-    from fedtide.engines.choose import EngineChoice
+    from fedtide.engines.kinds import EngineChoice
     from fedtide.population.participation import Uniform
     from fedtide.population.sessions import Fixed
 

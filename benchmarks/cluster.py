@@ -19,14 +19,14 @@ import torch
 from fedtide.algorithms.base import Algorithm, Context
 from fedtide.algorithms.fedavg import FedAvg
 from fedtide.algorithms.scaffold import Scaffold
-from fedtide.core.task import Task
 from fedtide.core.types import Cohort, Examples
 from fedtide.data.batches import Batching, ClientData
 from fedtide.data.holdings import Static
-from fedtide.engines.allocator import keep_freed_memory
 from fedtide.engines.base import Engine
-from fedtide.engines.choose import EngineChoice, shared
-from fedtide.engines.rules import Sgd
+from fedtide.engines.kinds import EngineChoice, shared
+from fedtide.engines.malloc import keep_freed_memory
+from fedtide.tasks.task import Task
+from fedtide.training.optimisers import Sgd
 from models import build
 
 ACTORS = 2

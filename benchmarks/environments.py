@@ -56,7 +56,7 @@ def prepare(peer: str) -> str:
 
 def compile_ours() -> None:
     """Compile FedTide's kernels, as is done once for an installation: no round should pay for it."""
-    call = "import torch; from fedtide.core.compiled import prepare; prepare(torch.float32)"
+    call = "import torch; from fedtide.engines.fast.kernels import prepare; prepare(torch.float32)"
     env = os.environ | {"PYTHONPATH": str(ROOT / "src")}
     subprocess.run([python_of("fedtide"), "-c", call], check=True, env=env)
 

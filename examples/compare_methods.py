@@ -9,7 +9,7 @@ from fedtide.algorithms import ALGORITHMS
 from fedtide.data.partition import Dirichlet
 from fedtide.data.source import Data
 from fedtide.population.sessions import Fixed
-from fedtide.study import Cell
+from fedtide.run.study import Cell
 
 
 def main(out: Path) -> None:

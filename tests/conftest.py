@@ -33,10 +33,10 @@ LONG = (
     "conformance/test_ray.py",
     "conformance/test_conformance.py",
     "conformance/test_surveys.py",
-    "test_broken_off.py",
-    "test_cli.py",
-    "test_pipe.py",
-    "test_plugins.py",
+    "run/test_broken_off.py",
+    "cli/test_cli.py",
+    "show/test_jsonl.py",
+    "config/test_entry_points.py",
 )
 # What stands before the name of an algorithm in the parameters of the conformance suite.
 BEFORE = re.compile(r"(?:(?:\d+|loop|vectorised|mlp|conv|chain|sgd|momentum|adam|carried)-)*")

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 from fedtide import config
 from fedtide.cli import app
-from fedtide.experiment import Experiment
+from fedtide.run.experiment import Experiment
 
 ROOT = Path(__file__).parent.parent
 PAGES = [

@@ -6,9 +6,9 @@ from turns import Turns
 
 from fedtide import Data, Evaluation, Experiment, Train, from_tensors, run
 from fedtide.data.partition import Natural
-from fedtide.engines.rules import Sgd
 from fedtide.population.participation import Uniform
 from fedtide.population.sessions import Fixed
+from fedtide.training.optimisers import Sgd
 from models import build
 
 ENDLESS = 1_000_000

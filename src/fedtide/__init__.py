@@ -8,12 +8,12 @@ from fedtide.config import load
 from fedtide.core.errors import FedTideError
 from fedtide.data.own import from_huggingface, from_tensors, from_torch
 from fedtide.data.source import Data
-from fedtide.engines.choose import EngineChoice
-from fedtide.engines.train import Train
-from fedtide.experiment import Experiment
-from fedtide.loop import History, run
-from fedtide.record.evaluation import Evaluation
-from fedtide.study import Outcome, Study, run_study
+from fedtide.engines.kinds import EngineChoice
+from fedtide.measure.evaluation import Evaluation
+from fedtide.run.experiment import Experiment
+from fedtide.run.loop import History, run
+from fedtide.run.study import Outcome, Study, run_study
+from fedtide.training.train import Train
 
 __all__ = [
     "Data",

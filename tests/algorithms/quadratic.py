@@ -9,12 +9,12 @@ import torch
 from torch import nn
 
 from fedtide.algorithms.base import Context
-from fedtide.core.task import Task
 from fedtide.core.types import Cohort, Examples
 from fedtide.data.batches import Batching, ClientData
 from fedtide.data.holdings import Static
-from fedtide.engines.choose import EngineChoice
-from fedtide.engines.rules import Sgd
+from fedtide.engines.kinds import EngineChoice
+from fedtide.tasks.task import Task
+from fedtide.training.optimisers import Sgd
 
 STEPS = 5  # more than any example below makes
 

@@ -4,7 +4,6 @@ from math import exp, log
 
 import pytest
 import torch
-from quadratic import Parabolas
 
 from fedtide.algorithms.fedacg import FedACG
 from fedtide.algorithms.fedavg import Down, FedAvg
@@ -15,7 +14,8 @@ from fedtide.algorithms.moon import Memory, Moon
 from fedtide.algorithms.scaffold import Scaffold
 from fedtide.algorithms.server import Momentum
 from fedtide.core.types import Outputs
-from fedtide.engines.rules import Sgd
+from fedtide.training.optimisers import Sgd
+from tests.algorithms.quadratic import Parabolas
 
 kinds = pytest.mark.parametrize("kind", ["loop", "vectorised"])
 

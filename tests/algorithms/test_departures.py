@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from quadratic import Parabolas
 
 from fedtide.algorithms.afa import AfaCS
 from fedtide.algorithms.base import Change
@@ -14,6 +13,7 @@ from fedtide.algorithms.mifa import Mifa
 from fedtide.algorithms.modified import ModifiedAfaCD, ModifiedFedAvg
 from fedtide.algorithms.osafl import Osafl
 from fedtide.algorithms.scaffold import Scaffold
+from tests.algorithms.quadratic import Parabolas
 
 
 def change(world, present, left=(), came=()):

@@ -6,28 +6,28 @@ from math import exp
 import numpy as np
 import pytest
 import torch
-from quadratic import Parabolas
 
 from fedtide.algorithms.base import Context
 from fedtide.algorithms.fedagg import Asked, FedAgg, per_rate
 from fedtide.algorithms.fedavg import FedAvg
 from fedtide.algorithms.fedbabu import FedBABU
 from fedtide.algorithms.fedgh import FedGH, Prototypes, Upload
-from fedtide.algorithms.halves import Halves
-from fedtide.algorithms.readings import History, Pretrain
+from fedtide.algorithms.parts.halves import Halves
+from fedtide.algorithms.parts.readings import History, Pretrain
 from fedtide.core.errors import ConfigError
-from fedtide.core.task import Layout
 from fedtide.core.types import Cohort, Nothing, Walk
 from fedtide.data.batches import Batching
 from fedtide.data.partition import PARTITIONS
 from fedtide.data.source import Data
-from fedtide.engines.train import Train
-from fedtide.experiment import Evaluation, Experiment
-from fedtide.loop import run
 from fedtide.models.dense import Linear, Mlp
 from fedtide.population.participation import PARTICIPATION
 from fedtide.population.sessions import Alternating, Fixed
+from fedtide.run.experiment import Evaluation, Experiment
+from fedtide.run.loop import run
 from fedtide.starts.cold import Cold
+from fedtide.tasks.task import Layout
+from fedtide.training.train import Train
+from tests.algorithms.quadratic import Parabolas
 
 kinds = pytest.mark.parametrize("kind", ["loop", "vectorised"])
 

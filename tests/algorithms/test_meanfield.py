@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fedtide.algorithms.meanfield import Terms, feedback, optimal_rates
+from fedtide.algorithms.parts.meanfield import Terms, feedback, optimal_rates
 
 
 def instance(seed, epochs, dim):

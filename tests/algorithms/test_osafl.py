@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from quadratic import Parabolas
 
 from fedtide.algorithms.base import Context, Survey
 from fedtide.algorithms.fedavg import Down, FedAvg
@@ -22,10 +21,11 @@ from fedtide.algorithms.modified import (
     ModifiedFedProx,
 )
 from fedtide.algorithms.osafl import Osafl, Upload
-from fedtide.algorithms.table import empty
+from fedtide.algorithms.parts.table import empty
 from fedtide.core.errors import ConfigError
-from fedtide.core.task import Layout
 from fedtide.core.types import Cohort, Nothing, Outputs, Walk
+from fedtide.tasks.task import Layout
+from tests.algorithms.quadratic import Parabolas
 
 sys.path.append(str(Path(__file__).parents[2] / "studies" / "papers"))
 from osafl.variants import OsaflAsPrinted

@@ -6,7 +6,6 @@ Client i pulls towards a_i; with the learning rate 1/2 a step goes half of the w
 import numpy as np
 import pytest
 import torch
-from quadratic import Parabolas
 
 from fedtide.algorithms.afa import AfaCD, AfaCS
 from fedtide.algorithms.base import Context
@@ -18,6 +17,7 @@ from fedtide.algorithms.fedvarp import FedVarp
 from fedtide.algorithms.mifa import Mifa
 from fedtide.core.errors import ConfigError
 from fedtide.core.types import Walk
+from tests.algorithms.quadratic import Parabolas
 
 kinds = pytest.mark.parametrize("kind", ["loop", "vectorised"])
 

@@ -10,16 +10,16 @@ import torch
 from torch import nn
 
 from fedtide.algorithms.base import Context
-from fedtide.core.task import Task
 from fedtide.core.trees import leaves
 from fedtide.core.types import Buffers, Cohort, Examples, Nothing, Training
 from fedtide.data.batches import Batching, ClientData
 from fedtide.data.holdings import Static
-from fedtide.engines.choose import EngineChoice
-from fedtide.engines.client import Row
-from fedtide.engines.rules import Adam, Sgd
-from fedtide.engines.train import Train
+from fedtide.engines.kinds import EngineChoice
 from fedtide.models.base import EmbedHead
+from fedtide.tasks.task import Task
+from fedtide.training.client import Row
+from fedtide.training.optimisers import Adam, Sgd
+from fedtide.training.train import Train
 
 CLIENTS = 9
 # In batches of 4 that is 1, 2, 2, 3, 2, 1, 3, 4, 3 steps. No last batch has one or two examples: between

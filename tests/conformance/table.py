@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from arena import CLIENTS, EQUAL, SIZES, World
 
 from fedtide.algorithms import server as rules
 from fedtide.algorithms.afa import AfaCD, AfaCS
@@ -32,6 +31,7 @@ from fedtide.algorithms.moon import Moon
 from fedtide.algorithms.osafl import Osafl
 from fedtide.algorithms.scaffold import Scaffold
 from fedtide.data.batches import Batching
+from tests.conformance.arena import CLIENTS, EQUAL, SIZES, World
 
 ANY = World()
 EQUAL_SIZES = World(sizes=EQUAL)

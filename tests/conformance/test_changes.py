@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
-from table import TABLE
 
 from fedtide import Data, Experiment, Train, run
 from fedtide.algorithms.afa import AfaCS
@@ -23,8 +22,7 @@ from fedtide.core.errors import ConfigError
 from fedtide.core.trees import leaves, rows
 from fedtide.core.types import Walk
 from fedtide.data.partition import Dirichlet
-from fedtide.engines.choose import EngineChoice
-from fedtide.engines.rules import Sgd
+from fedtide.engines.kinds import EngineChoice
 from fedtide.guard.attacks import SignFlip
 from fedtide.guard.faults import Faults
 from fedtide.population.arrivals import Trace
@@ -36,6 +34,8 @@ from fedtide.record.journal import Journal
 from fedtide.starts.cold import Cold
 from fedtide.starts.previous import Previous
 from fedtide.starts.trigger import Turnover
+from fedtide.training.optimisers import Sgd
+from tests.conformance.table import TABLE
 
 STEPS, LR = 2, 0.1
 # Three leave, others come, all but two change, everybody is back.

@@ -6,7 +6,16 @@ from dataclasses import fields
 import numpy as np
 import pytest
 import torch
-from arena import (
+
+from fedtide.algorithms import ALGORITHMS
+from fedtide.algorithms.base import Context
+from fedtide.algorithms.fedavg import FedAvg
+from fedtide.algorithms.parts.table import Table
+from fedtide.core.trees import leaves, rows
+from fedtide.data.batches import Batching
+from fedtide.data.holdings import Static
+from fedtide.tasks.task import Task
+from tests.conformance.arena import (
     CLIENTS,
     COHORTS,
     LR,
@@ -18,16 +27,7 @@ from arena import (
     drive,
     outcome,
 )
-from table import EQUAL_SIZES, TABLE
-
-from fedtide.algorithms import ALGORITHMS
-from fedtide.algorithms.base import Context
-from fedtide.algorithms.fedavg import FedAvg
-from fedtide.algorithms.table import Table
-from fedtide.core.task import Task
-from fedtide.core.trees import leaves, rows
-from fedtide.data.batches import Batching
-from fedtide.data.holdings import Static
+from tests.conformance.table import EQUAL_SIZES, TABLE
 
 KINDS = ["loop", "vectorised"]
 SINGLE = 1e-5  # of numbers in single precision, trained by SGD

@@ -5,24 +5,34 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from arena import CLASSES, COHORTS, ROUNDING, RULES, SIZES, World, assert_same, drive, outcome
-from table import TABLE
 from torch import nn
 
 from fedtide.algorithms.fedavg import FedAvg
 from fedtide.core.types import Dataset, Examples
 from fedtide.data.partition import PARTITIONS
 from fedtide.data.source import Data
-from fedtide.engines.choose import EngineChoice
-from fedtide.engines.rules import Sgd
-from fedtide.engines.train import Train
-from fedtide.experiment import Experiment
-from fedtide.loop import run
+from fedtide.engines.kinds import EngineChoice
 from fedtide.models.base import EmbedHead
 from fedtide.models.dense import Mlp
 from fedtide.population.participation import Uniform
 from fedtide.population.sessions import Alternating, Fixed
+from fedtide.run.experiment import Experiment
+from fedtide.run.loop import run
 from fedtide.starts import Average
+from fedtide.training.optimisers import Sgd
+from fedtide.training.train import Train
+from tests.conformance.arena import (
+    CLASSES,
+    COHORTS,
+    ROUNDING,
+    RULES,
+    SIZES,
+    World,
+    assert_same,
+    drive,
+    outcome,
+)
+from tests.conformance.table import TABLE
 
 KINDS = ["loop", "vectorised"]
 COUNTER, MEAN = "embed.2.num_batches_tracked", "embed.2.running_mean"

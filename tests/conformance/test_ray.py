@@ -18,8 +18,6 @@ from weakref import WeakSet
 import numpy as np
 import pytest
 import torch
-from arena import CLIENTS, COHORTS, LR, RULES, World, assert_same, drive
-from table import TABLE
 
 from fedtide import Experiment, Train, config, run
 from fedtide.algorithms.fedavg import Down, FedAvg
@@ -30,27 +28,29 @@ from fedtide.core.trees import leaves
 from fedtide.core.types import Cohort, Examples, Work
 from fedtide.data.batches import Batching, ClientData
 from fedtide.data.holdings import Fifo, Pace, Static
-from fedtide.engines.choose import EngineChoice
-from fedtide.engines.rules import Sgd
+from fedtide.engines.kinds import EngineChoice
 from fedtide.guard.faults import Faults
+from fedtide.measure.evaluation import Evaluation
 from fedtide.population.sessions import Alternating, Fixed, Pattern
 from fedtide.record.checkpoint import Checkpoints, Stopped
-from fedtide.record.evaluation import Evaluation
 from fedtide.record.journal import Journal, answered, read
+from fedtide.run.study import run_study
 from fedtide.starts.previous import Previous
 from fedtide.starts.similarity import Similarity
 from fedtide.starts.trigger import Turnover
-from fedtide.study import run_study
+from fedtide.training.optimisers import Sgd
+from tests.conformance.arena import CLIENTS, COHORTS, LR, RULES, World, assert_same, drive
+from tests.conformance.table import TABLE
 
 ray = pytest.importorskip("ray")
 from ray.cluster_utils import Cluster  # noqa: E402
 
-import fedtide.engines.cluster as cluster_module  # noqa: E402
-import fedtide.engines.ray as engine_module  # noqa: E402
-from fedtide.engines.actor import Kept  # noqa: E402
-from fedtide.engines.cluster import connected  # noqa: E402
-from fedtide.engines.copies import STALE, Copies  # noqa: E402
-from fedtide.remote import put_back, read_files, write_files  # noqa: E402
+import fedtide.engines.ray.engine as engine_module  # noqa: E402
+import fedtide.engines.ray.pool as cluster_module  # noqa: E402
+from fedtide.engines.ray.actor import Kept  # noqa: E402
+from fedtide.engines.ray.memory import STALE, Copies  # noqa: E402
+from fedtide.engines.ray.pool import connected  # noqa: E402
+from fedtide.run.cluster import put_back, read_files, write_files  # noqa: E402
 
 FIVE = (*COHORTS, (1, 2, 7, 8), (0, 3, 5, 6, 7))  # rounds
 MARK = "FEDTIDE_TEST_OF_RAY"
@@ -475,8 +475,8 @@ def test_an_address_where_nobody_answers_is_named(monkeypatch):
 
 
 def test_without_ray_the_way_out_is_named(monkeypatch):
-    for name in ("ray", "cluster", "copies"):
-        monkeypatch.delitem(sys.modules, f"fedtide.engines.{name}")
+    for name in ("engine", "pool", "memory"):
+        monkeypatch.delitem(sys.modules, f"fedtide.engines.ray.{name}")
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(EngineError, match=r"pip install fedtide\[ray\]"):
         World().engine("ray")

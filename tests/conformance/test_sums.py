@@ -5,8 +5,6 @@ from contextlib import closing
 import numpy as np
 import pytest
 import torch
-from arena import LR, RULES, World, assert_same, drive
-from table import TABLE
 
 from fedtide.algorithms.base import Algorithm, Context
 from fedtide.algorithms.fedavg import FedAvg, Server, Upload
@@ -15,7 +13,9 @@ from fedtide.core.mix import weighted
 from fedtide.core.trees import leaves, rows, tree_map
 from fedtide.core.types import Cohort
 from fedtide.engines import compiled
-from fedtide.engines.rules import Sgd
+from fedtide.training.optimisers import Sgd
+from tests.conformance.arena import LR, RULES, World, assert_same, drive
+from tests.conformance.table import TABLE
 
 IDS = np.array([0, 2, 3, 5, 7])
 WEIGHING = {

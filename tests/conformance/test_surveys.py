@@ -5,17 +5,17 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from arena import COHORTS, RULES, World, assert_same, drive
 from torch.func import grad
 
 from fedtide.algorithms.base import Context
 from fedtide.algorithms.fedagg import FedAgg
 from fedtide.algorithms.fedgh import FedGH
-from fedtide.algorithms.meanfield import Terms
-from fedtide.algorithms.readings import History, Pretrain
+from fedtide.algorithms.parts.meanfield import Terms
+from fedtide.algorithms.parts.readings import History, Pretrain
 from fedtide.core.types import Cohort
 from fedtide.data.batches import Batching
-from fedtide.engines.rules import Sgd
+from fedtide.training.optimisers import Sgd
+from tests.conformance.arena import COHORTS, RULES, World, assert_same, drive
 
 KINDS = ["loop", "vectorised"]
 kinds = pytest.mark.parametrize("kind", KINDS)

@@ -8,22 +8,22 @@ import numpy as np
 import pytest
 import torch
 from flwr.app import ArrayRecord, Message, RecordDict
-from village import SHARE, Clock, Village
 
 from fedtide import config, run
 from fedtide.algorithms import ALGORITHMS
 from fedtide.core.errors import ConfigError, EngineError
 from fedtide.core.trees import leaves
 from fedtide.data.holdings import distribute
+from fedtide.deploy import roster as roster_module
 from fedtide.deploy.client import Notes
+from fedtide.deploy.roster import Roster
 from fedtide.deploy.server import deployed, serve
-from fedtide.engines import roster as roster_module
-from fedtide.engines.roster import Roster
-from fedtide.engines.terms import Terms
+from fedtide.engines.flower import Terms
 from fedtide.population.process import Participation
 from fedtide.record.checkpoint import Checkpoints
 from fedtide.record.folder import StudyFolder
-from fedtide.study import run_study
+from fedtide.run.study import run_study
+from tests.deploy.village import SHARE, Clock, Village
 
 NODES = {70: {"partition-id": 2}, 71: {"partition-id": 0}, 72: {"partition-id": 1}}
 CLIENT_1 = 72

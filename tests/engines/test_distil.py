@@ -14,8 +14,8 @@ from fedtide.algorithms.fedavg import FedAvg
 from fedtide.algorithms.fedprox import FedProx
 from fedtide.algorithms.moon import Moon
 from fedtide.algorithms.scaffold import Scaffold
-from fedtide.core.task import Layout
 from fedtide.engines.distil import teacher_of
+from fedtide.tasks.task import Layout
 
 X, CLASSES = torch.arange(6.0), 4
 CONTEXT = Context(Layout(("x",), (X.shape,)), 3)

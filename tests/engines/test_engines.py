@@ -14,18 +14,18 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils import clip_grad_norm_, parameters_to_vector
 
 from fedtide.algorithms.fedavg import Down, FedAvg
-from fedtide.core.compiled import _alone, _walk, prepare
 from fedtide.core.errors import ConfigError, EngineError, TrainingError
-from fedtide.core.task import Task
 from fedtide.core.types import Examples
 from fedtide.data.batches import Batching, ClientData
 from fedtide.data.holdings import Static
-from fedtide.engines.choose import EngineChoice
 from fedtide.engines.compiled import Compiled
+from fedtide.engines.fast.kernels import _alone, _walk, prepare
+from fedtide.engines.kinds import EngineChoice
 from fedtide.engines.loop import Loop
-from fedtide.engines.rules import Adam, Sgd
 from fedtide.engines.vectorised import Vectorised
 from fedtide.models.text import CharLstm
+from fedtide.tasks.task import Task
+from fedtide.training.optimisers import Adam, Sgd
 
 KINDS = ["loop", "vectorised"]
 kinds = pytest.mark.parametrize("kind", KINDS)
@@ -293,7 +293,7 @@ def test_auto_does_not_compile_for_a_moments_work():
 
 
 def test_without_a_compiler_chains_are_stacked(monkeypatch):
-    monkeypatch.setattr("fedtide.engines.choose.find_spec", lambda name: None)
+    monkeypatch.setattr("fedtide.engines.kinds.find_spec", lambda name: None)
     engine = build("auto", chain(width=600), client_data())
     assert type(engine) is Vectorised
     assert engine.why == (
@@ -392,7 +392,7 @@ def test_one_process_compiles_at_a_time(tmp_path, monkeypatch):
 
 def test_a_compiler_that_does_not_load(monkeypatch):
     monkeypatch.setitem(sys.modules, "numba", None)
-    monkeypatch.setattr("fedtide.engines.choose.find_spec", lambda name: name)
+    monkeypatch.setattr("fedtide.engines.kinds.find_spec", lambda name: name)
     engine = build("auto", chain(width=600), client_data())
     assert type(engine) is Vectorised
     assert "but not compiled: the package numba does not load: " in engine.why

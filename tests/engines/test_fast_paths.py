@@ -15,16 +15,16 @@ from fedtide.algorithms.continuous import Continuous
 from fedtide.algorithms.fedavg import FedAvg
 from fedtide.algorithms.fedprox import FedProx
 from fedtide.core.errors import EngineError
-from fedtide.core.task import Task
 from fedtide.core.trees import leaves
 from fedtide.core.types import Examples, Model, Nothing
 from fedtide.data.batches import Batching, ClientData
 from fedtide.data.holdings import Static
-from fedtide.engines.choose import EngineChoice
-from fedtide.engines.client import Lesson, Row, stacks
-from fedtide.engines.rules import Adam, Sgd
+from fedtide.engines.kinds import EngineChoice
 from fedtide.engines.vectorised import Vectorised
 from fedtide.models.base import EmbedHead
+from fedtide.tasks.task import Task
+from fedtide.training.client import Lesson, Row, stacks
+from fedtide.training.optimisers import Adam, Sgd
 
 pytestmark = pytest.mark.portable
 SIZES = (9, 4, 17, 12)

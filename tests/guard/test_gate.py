@@ -18,21 +18,21 @@ from fedtide.algorithms.scaffold import Memory, Scaffold
 from fedtide.core.errors import ConfigError
 from fedtide.core.types import Nothing, Plan
 from fedtide.data.partition import Dirichlet
-from fedtide.engines.choose import EngineChoice
-from fedtide.engines.client import Row
+from fedtide.engines.kinds import EngineChoice
 from fedtide.guard.attacks import LabelFlip, SignFlip
 from fedtide.guard.defences import Krum, Median, MultiKrum, TrimmedMean
 from fedtide.guard.faults import Faults
 from fedtide.guard.privacy import Privacy
 from fedtide.guard.uploads import flat, refusals, shaped
+from fedtide.measure.evaluation import Evaluation
+from fedtide.measure.metrics import metrics
 from fedtide.population.participation import Uniform
 from fedtide.population.presence import Bernoulli
 from fedtide.population.sessions import Fixed, Pattern
 from fedtide.population.snapshot import Fast
 from fedtide.record.checkpoint import Checkpoints
-from fedtide.record.evaluation import Evaluation
-from fedtide.record.metrics import metrics
 from fedtide.starts import Similarity
+from fedtide.training.client import Row
 
 SMALL = Experiment(
     data=Data(name="digits"),

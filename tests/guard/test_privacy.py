@@ -17,12 +17,12 @@ from fedtide.core.rng import secret_normals
 from fedtide.core.types import Cohort, Walk
 from fedtide.data.stores import Arriving
 from fedtide.engines.base import Result
-from fedtide.engines.choose import EngineChoice
+from fedtide.engines.kinds import EngineChoice
 from fedtide.guard.privacy import Privacy
 from fedtide.population.participation import Uniform
 from fedtide.population.sessions import Fixed
-from fedtide.study import Cell, Study, run_study
-from fedtide.terminal import results
+from fedtide.run.study import Cell, Study, run_study
+from fedtide.show.terminal import results
 
 PRIVATE = Experiment(
     data=Data(name="digits"),

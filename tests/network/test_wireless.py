@@ -8,7 +8,6 @@ from fedtide import Data, EngineChoice, Experiment, Train, run
 from fedtide.core.errors import ConfigError
 from fedtide.core.types import Phases, Work
 from fedtide.data.blank import Blank
-from fedtide.engines.house import House
 from fedtide.models.text import CharLstm
 from fedtide.network.channel import Moment, Umi
 from fedtide.network.cost import Cycles, Flops
@@ -17,6 +16,7 @@ from fedtide.network.wireless import Wireless, cut
 from fedtide.population.sessions import Fixed
 from fedtide.population.snapshot import Fast
 from fedtide.population.uniform import Uniform
+from fedtide.run.world import House
 
 IDS = np.arange(100)
 SENDS = 1e-3 * 10**2.3  # watts: 23 dBm

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from crowds import cohorts, session, shares
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedtide.core.errors import ConfigError
 from fedtide.population.laws import Beta, Gamma, Weibull
 from fedtide.population.uniform import Uniform
+from tests.population.crowds import cohorts, session, shares
 
 LAWS = {"beta": Beta, "gamma": Gamma, "weibull": Weibull}
 

@@ -8,15 +8,15 @@ from fedtide.config import study
 from fedtide.core.types import Dataset, Examples
 from fedtide.data.partition import Natural
 from fedtide.data.source import Data
-from fedtide.engines.rules import Adam
-from fedtide.engines.train import Train
-from fedtide.experiment import Experiment
-from fedtide.loop import run
 from fedtide.models.text import CharLstm
 from fedtide.population.laws import Beta
 from fedtide.population.participation import PARTICIPATION
 from fedtide.population.sessions import Fixed
 from fedtide.population.snapshot import Fast
+from fedtide.run.experiment import Experiment
+from fedtide.run.loop import run
+from fedtide.training.optimisers import Adam
+from fedtide.training.train import Train
 
 BASE = {
     "data": {"name": "digits", "partition": {"kind": "dirichlet", "alpha": 0.1}},

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from crowds import cohorts, crowd, session, shares
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,6 +10,7 @@ from fedtide.core.types import Round
 from fedtide.population.participation import PARTICIPATION
 from fedtide.population.presence import Bernoulli, Cyclic, Diurnal, Markov
 from fedtide.population.uniform import Regularised
+from tests.population.crowds import cohorts, crowd, session, shares
 
 ROUNDS = 4000
 NEED_SETTINGS = ("uniform", "regularised", "trace", "phones")

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from crowds import cohorts, crowd, session, shares
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from fedtide.population.presence import Bernoulli, Cyclic, Diurnal, Markov
 from fedtide.population.process import Participation
 from fedtide.population.snapshot import Fast, Who
 from fedtide.population.uniform import Full, Regularised, Uniform
+from tests.population.crowds import cohorts, crowd, session, shares
 
 INNER = [Full(), Uniform(clients=7), Regularised(rate=0.2), Beta(), Gamma(), Weibull()]
 INNER += [Bernoulli(), Markov(), Cyclic(clients=3), Diurnal()]

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from crowds import cohorts, crowd, session
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedtide.core.errors import ConfigError, DataError
 from fedtide.population.traces import PHONES, Phones, Trace
+from tests.population.crowds import cohorts, crowd, session
 
 
 def written(folder, text, name="trace.csv"):

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from fedtide.core.errors import ConfigError, OutputError
-from fedtide.engines.memory import Memory
 from fedtide.record.checkpoint import Checkpointing, Checkpoints, Stopped
+from fedtide.record.checkpoint.codec import declared, pack, unpack
 from fedtide.record.journal import Journal
-from fedtide.record.values import declared, pack, unpack
 from fedtide.starts.archive import on_disk
+from fedtide.training.memory import Memory
 
 CPU = torch.device("cpu")
 

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from stage import PAST, model
 
 from fedtide.core.errors import ConfigError
 from fedtide.starts.archive import All, Archive, Diverse, Last, Past, on_disk
+from tests.starts.stage import PAST, model
 
 
 def number(value):

@@ -12,11 +12,11 @@ from fedtide.algorithms.continuous import Continuous
 from fedtide.algorithms.moon import Moon
 from fedtide.data.holdings import Static
 from fedtide.data.partition import Dirichlet
-from fedtide.engines.choose import EngineChoice
-from fedtide.engines.rehearsal import Rehearsal
+from fedtide.engines.kinds import EngineChoice
 from fedtide.population.arrivals import Poisson, Trace
 from fedtide.population.participation import Uniform
 from fedtide.population.sessions import Alternating, Pattern
+from fedtide.run.gradients import Rehearsal
 from fedtide.starts import Average, Previous, Similarity
 from fedtide.starts.trigger import Drop, Signature, Turnover
 

@@ -4,13 +4,13 @@ import math
 
 import pytest
 import torch
-from stage import INITIAL, LAST, LAYOUT, PAST, Rehearsed, beginning, model
 from torch import nn
 
-from fedtide.core.task import Layout
 from fedtide.starts.archive import Archive, Diverse, Past
 from fedtide.starts.similarity import Similarity, normalised_distance
 from fedtide.starts.trigger import Era
+from fedtide.tasks.task import Layout
+from tests.starts.stage import INITIAL, LAST, LAYOUT, PAST, Rehearsed, beginning, model
 
 # weights point right, up and left; the last two numbers are biases, which do not count
 RIGHT, UP, LEFT = [1.0, 0.0, 5.0, 0.0], [0.0, 2.0, 0.0, 0.0], [-3.0, 0.0, 1.0, 1.0]

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from stage import INITIAL, LAST, LAYOUT, PAST, beginning, model
 
 from fedtide.core.errors import ConfigError
 from fedtide.starts import STARTS, Average, Cold, Previous, Similarity
 from fedtide.starts.archive import Archive, Last, Past
 from fedtide.starts.trigger import Signature
+from tests.starts.stage import INITIAL, LAST, LAYOUT, PAST, beginning, model
 
 BASELINES = (Cold, Previous, Average)
 

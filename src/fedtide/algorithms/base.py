@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar, cast
 from torch import Tensor
 
 from fedtide.core.mix import weighted
-from fedtide.core.task import Layout
 from fedtide.core.types import Cohort, Nothing, Outputs, Vector, Walk
+from fedtide.tasks.task import Layout
 
 Server = TypeVar("Server")  # what the server keeps; has a field x, the global model
 Down = TypeVar("Down")  # what every client of the cohort receives; has a field x, where it starts

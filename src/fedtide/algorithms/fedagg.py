@@ -29,11 +29,11 @@ import torch
 from torch import Tensor
 
 from fedtide.algorithms.base import Algorithm, Context, Survey
-from fedtide.algorithms.meanfield import Law, Terms, feedback
-from fedtide.algorithms.readings import History, Reading
+from fedtide.algorithms.parts.meanfield import Law, Terms, feedback
+from fedtide.algorithms.parts.readings import History, Reading
 from fedtide.core.errors import require
-from fedtide.core.task import Layout
 from fedtide.core.types import Cohort, Nothing, Vector, Walk
+from fedtide.tasks.task import Layout
 
 
 class Server(NamedTuple):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 
 from fedtide.algorithms.base import Algorithm, Context
-from fedtide.algorithms.halves import Halves, halved
+from fedtide.algorithms.parts.halves import Halves, halved
 from fedtide.core.types import Cohort, Nothing, Vector, Walk
 
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from fedtide.algorithms.base import Algorithm, Context, Survey
-from fedtide.algorithms.halves import Halves, halved, is_head
+from fedtide.algorithms.parts.halves import Halves, halved, is_head
 from fedtide.core.errors import require
 from fedtide.core.types import Cohort, Nothing, Vector, Walk
 

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from fedtide.algorithms.base import Algorithm, Change, Context, Survey
 from fedtide.algorithms.fedavg import Down
-from fedtide.algorithms.table import Table, empty
+from fedtide.algorithms.parts.table import Table, empty
 from fedtide.core.errors import require
 from fedtide.core.types import Cohort, Nothing, Vector, Walk
 

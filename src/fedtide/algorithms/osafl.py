@@ -22,7 +22,7 @@ from torch.nn.functional import cosine_similarity
 
 from fedtide.algorithms.base import Algorithm, Change, Context
 from fedtide.algorithms.fedavg import Down
-from fedtide.algorithms.table import Table, empty
+from fedtide.algorithms.parts.table import Table, empty
 from fedtide.core.errors import require
 from fedtide.core.types import Cohort, Nothing, Vector, Walk
 

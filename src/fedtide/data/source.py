@@ -8,14 +8,14 @@ from functools import lru_cache
 from math import inf, isfinite
 from typing import Literal
 
+from fedtide.core.entry_points import Kinds
 from fedtide.core.errors import ConfigError, choices, require
-from fedtide.core.parts import settle
+from fedtide.core.kinds import settle
 from fedtide.core.types import Dataset, Group
 from fedtide.data.datasets import DATASETS, load, normalised, place
 from fedtide.data.holdings import Holdings, distribute
 from fedtide.data.partition import PARTITIONS, Iid, Partition
 from fedtide.data.stores import STORES, Keep, Stores
-from fedtide.plugins import Kinds
 
 Groups = Callable[[int], Sequence[Group]]  # the clients that ever exist, from the number of labels
 

@@ -14,14 +14,14 @@ from fedtide import config
 from fedtide.core.trees import rows
 from fedtide.core.types import Ids, Session
 from fedtide.deploy.data import Hook, Settings, of_client
-from fedtide.engines.choose import EngineChoice
-from fedtide.engines.flower import NEVER, Reply
-from fedtide.engines.house import House
-from fedtide.engines.memory import Memory
-from fedtide.engines.roster import NOBODY
-from fedtide.engines.wire import packed, unpacked
-from fedtide.experiment import Experiment
-from fedtide.study import Study
+from fedtide.deploy.engine import NEVER, Reply
+from fedtide.deploy.records import packed, unpacked
+from fedtide.deploy.roster import NOBODY
+from fedtide.engines.kinds import EngineChoice
+from fedtide.run.experiment import Experiment
+from fedtide.run.study import Study
+from fedtide.run.world import House
+from fedtide.training.memory import Memory
 
 
 def client_app(file: Path, hook: Hook) -> ClientApp:

@@ -14,7 +14,7 @@ from fedtide.core.types import Dataset, Ids
 from fedtide.data.holdings import Holdings
 from fedtide.data.own import Pair, from_tensors
 from fedtide.data.source import Groups, Source
-from fedtide.engines.roster import Roster
+from fedtide.deploy.roster import Roster
 
 Settings = Mapping[str, Any]  # what a machine was started with: --node-config
 

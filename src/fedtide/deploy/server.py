@@ -12,12 +12,12 @@ from rich.console import Console
 from fedtide import config
 from fedtide.core.errors import EngineError, FedTideError, require
 from fedtide.deploy.data import Hook, of_server
+from fedtide.deploy.engine import Deployed
+from fedtide.deploy.roster import Roster
 from fedtide.deploy.up import MARK
-from fedtide.engines.flower import Deployed
-from fedtide.engines.roster import Roster
-from fedtide.experiment import Experiment
 from fedtide.population.live import Live
-from fedtide.study import Cell, Progress, Study, run_study
+from fedtide.run.experiment import Experiment
+from fedtide.run.study import Cell, Progress, Study, run_study
 
 
 def server_app(file: Path, hook: Hook) -> ServerApp:

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedtide.core.errors import EngineError
-from fedtide.core.task import Task
 from fedtide.core.trees import repeated, rows, tree_map
 from fedtide.core.types import (
     Batch,
@@ -32,9 +31,10 @@ from fedtide.core.types import (
     Walk,
 )
 from fedtide.data.batches import ClientData, Picks
-from fedtide.engines.client import AnyAlgorithm, Lesson, Report, Row
-from fedtide.engines.memory import Memory
-from fedtide.engines.rules import Rule
+from fedtide.tasks.task import Task
+from fedtide.training.client import AnyAlgorithm, Lesson, Report, Row
+from fedtide.training.memory import Memory
+from fedtide.training.optimisers import Rule
 
 EVALUATION_BLOCK = (
     1024  # examples per forward pass; fixed, so that sums do not depend on the machine

@@ -10,13 +10,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedtide.core.compiled import MADE_WITH, TARGET, Moves, Rows, gradients, prepare, walk
 from fedtide.core.errors import EngineError
 from fedtide.core.trees import leaves, repeated, rows, tree_map
 from fedtide.data.batches import Picks
-from fedtide.engines.affine import fits, holds, taken_apart
 from fedtide.engines.base import Errand
-from fedtide.engines.client import (
+from fedtide.engines.collect import Reports
+from fedtide.engines.distil import teacher_of
+from fedtide.engines.fast.affine import fits, holds, taken_apart
+from fedtide.engines.fast.kernels import MADE_WITH, TARGET, Moves, Rows, gradients, prepare, walk
+from fedtide.engines.vectorised import CHUNK_BYTES, Step, Vectorised, Who, equal_parts
+from fedtide.training.client import (
     AnyAlgorithm,
     Lesson,
     Report,
@@ -24,10 +27,7 @@ from fedtide.engines.client import (
     State,
     followed,
 )
-from fedtide.engines.distil import teacher_of
-from fedtide.engines.reports import Reports
-from fedtide.engines.rules import Sgd
-from fedtide.engines.vectorised import CHUNK_BYTES, Step, Vectorised, Who, equal_parts
+from fedtide.training.optimisers import Sgd
 
 GRAIN = 2_000_000  # multiplications of a step that are worth its calls from Python
 MOST_PARTS = 8

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedtide.core.compiled import Teacher
 from fedtide.core.trees import leaves, tree_map
 from fedtide.core.types import Outputs, Vector
-from fedtide.engines.client import AnyAlgorithm
+from fedtide.engines.fast.kernels import Teacher
+from fedtide.training.client import AnyAlgorithm
 
 SCALES = torch.tensor([0.01, 0.3, 1, 3, 10, 40], dtype=torch.float64)  # from "who knows" to "sure"
 

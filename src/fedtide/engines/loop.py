@@ -10,8 +10,8 @@ from fedtide.core.rng import torch_seed
 from fedtide.core.trees import rows, tree_map
 from fedtide.core.types import Batch
 from fedtide.engines.base import Errand, InProcess, seeded
-from fedtide.engines.client import Lesson, Report, Whole, client_round
-from fedtide.engines.reports import Reports
+from fedtide.engines.collect import Reports
+from fedtide.training.client import Lesson, Report, Whole, client_round
 
 
 class Loop(InProcess):

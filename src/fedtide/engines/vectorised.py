@@ -16,7 +16,8 @@ from fedtide.core.trees import joined, repeated, rows, tree_map
 from fedtide.core.types import Batch, Nothing, Walk
 from fedtide.data.batches import Picks
 from fedtide.engines.base import Errand, Ground, InProcess, seeded
-from fedtide.engines.client import (
+from fedtide.engines.collect import Places, Reports
+from fedtide.training.client import (
     Lesson,
     Report,
     Row,
@@ -28,7 +29,6 @@ from fedtide.engines.client import (
     local_step,
     surveyed,
 )
-from fedtide.engines.reports import Places, Reports
 
 Who = slice | NDArray[np.int64]
 # From state, mine, k, who, and the width of their batches.

@@ -16,12 +16,12 @@ from fedtide.core.trees import rows, tree_map
 from fedtide.core.types import Cohort, Dataset, Ids
 from fedtide.data.holdings import Holdings, Static
 from fedtide.engines.base import Result
-from fedtide.engines.client import AnyAlgorithm
 from fedtide.guard.attacks import Attack
 from fedtide.guard.defences import Defence, Mean
 from fedtide.guard.faults import Faults
 from fedtide.guard.privacy import Privacy
 from fedtide.guard.uploads import flat, refusals, shaped
+from fedtide.training.client import AnyAlgorithm
 
 Line = Mapping[str, Any]
 

@@ -31,10 +31,10 @@ from typing import Any, NamedTuple
 from safetensors.torch import save
 
 from fedtide.core.errors import OutputError
-from fedtide.core.task import Layout
 from fedtide.core.types import Model
 from fedtide.record.files import write_bytes, write_json, write_text, writing
 from fedtide.record.journal import Line, read
+from fedtide.tasks.task import Layout
 
 if sys.platform != "win32":
     from fcntl import LOCK_EX, LOCK_NB, flock

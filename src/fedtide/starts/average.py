@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 import torch
 
 from fedtide.core.errors import require
-from fedtide.core.task import Layout
 from fedtide.starts.archive import All, Archive, Diverse, Keep, Past
 from fedtide.starts.base import Beginning, Begun, Start
+from fedtide.tasks.task import Layout
 
 
 @dataclass(frozen=True, kw_only=True)

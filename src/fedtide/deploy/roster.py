@@ -1,0 +1,191 @@
+"""Who is connected over Flower, and the letters to and from them. No wait is without an end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from math import ceil
+from time import monotonic, sleep
+from typing import NamedTuple
+
+import numpy as np
+from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+from flwr.serverapp import Grid
+
+from fedtide.core.types import Ids
+from fedtide.engines.flower import Terms
+
+PAUSE = 0.1  # seconds between two looks into the mailbox
+PATIENCE = 4.0  # deadlines that a message lives in Flower
+NOBODY = -1  # the number of a client that has none of its own
+
+log = logging.getLogger("fedtide")
+
+
+class Card(NamedTuple):
+    """How a client has introduced itself."""
+
+    node: int  # Flower's address of it
+    shape: tuple[int, ...]  # of one input
+    dtype: str
+
+
+class Open(NamedTuple):
+    """A message without a reply: to whom, and until when one is looked for."""
+
+    whom: int
+    until: float
+
+
+class Roster:
+    """Flower's connected nodes as numbered clients.
+
+    A node that appears is greeted; it joins when it has answered. It has left when Flower no longer lists
+    it, or when it stayed silent for `terms.misses` deadlines: then it is greeted again, and may return.
+    A client has the number its node was configured with (`partition-id`), or else the lowest free one.
+    """
+
+    def __init__(self, grid: Grid, terms: Terms, clients: int) -> None:
+        self.grid, self.terms, self.clients = grid, terms, clients
+        self.cards: dict[int, Card] = {}
+        self.examples: dict[int, int] = {}  # how many each holds, also those who have left
+        self.late = self.failed = 0  # replies since they were last counted
+        self._greeted: dict[str, Open] = {}  # greetings, by message
+        self._avoided: dict[int, float] = {}  # nodes that could not introduce themselves -> until
+        self._numbers: dict[int, int] = {}  # numbers given to nodes that had none
+        self._misses: dict[int, int] = {}
+        self._overdue: dict[str, Open] = {}  # letters whose deadline is over, by message
+
+    def present(self, t: int = 0) -> Ids:
+        """The clients that are there now; waits a while if they are fewer than the minimum."""
+        return self.gather(self.terms.minimum)
+
+    def gather(self, count: int) -> Ids:
+        """The clients that are there, as soon as they are so many, or when `terms.wait` is over."""
+        until = monotonic() + self.terms.wait
+        self.look()
+        while len(self.cards) < count and monotonic() < until:
+            sleep(PAUSE)
+            self.look()
+        return np.array(sorted(self.cards), dtype=np.int64)
+
+    def look(self) -> None:
+        """Note who has left, read introductions, greet newcomers."""
+        online = set(self.grid.get_node_ids())
+        self.cards = {client: card for client, card in self.cards.items() if card.node in online}
+        self._greeted, self._overdue = _living(self._greeted), _living(self._overdue)
+        self._read_introductions()
+        known = {card.node for card in self.cards.values()}
+        known |= {greeting.whom for greeting in self._greeted.values()}
+        strangers = sorted(n for n in online - known if self._avoided.get(n, 0.0) <= monotonic())
+        letters = [self._message(RecordDict(), node, MessageType.QUERY) for node in strangers]
+        self._greeted |= self._opened(self._sent(letters, strangers))
+
+    def ask(
+        self, kind: str, letters: Mapping[int, RecordDict], enough: float = 1.0
+    ) -> dict[int, RecordDict]:
+        """Send each client its letter; what has come back by the deadline, by client."""
+        asked = [client for client in letters if client in self.cards]
+        messages = [self._message(letters[c], self.cards[c].node, kind) for c in asked]
+        waiting = self._sent(messages, asked)
+        until, needed = monotonic() + self.terms.deadline, ceil(enough * len(letters) - 1e-9)
+        replies: dict[int, RecordDict] = {}
+        while waiting and len(replies) < needed:
+            over = monotonic() >= until
+            self._overdue = _living(self._overdue)
+            for message in self._pull([*waiting, *self._overdue]):
+                self._sort(message, waiting, replies)
+            if over:
+                self._note_silent(waiting.values())
+                break
+            if waiting and len(replies) < needed:
+                sleep(PAUSE)
+        self._misses.update(dict.fromkeys(replies, 0))
+        self._overdue |= self._opened(waiting)
+        return replies
+
+    def counted(self) -> dict[str, int]:
+        """How many replies came too late or were errors since this was last asked; only what happened."""
+        counts = {"late": self.late, "failed": self.failed}
+        self.late = self.failed = 0
+        return {name: count for name, count in counts.items() if count}
+
+    def refuse(self, client: int, why: str) -> None:
+        """Count a reply that cannot be used."""
+        self.failed += 1
+        log.warning("client %d: %s", client, why)
+
+    def _sort(self, message: Message, waiting: dict[str, int], got: dict[int, RecordDict]) -> None:
+        """Is it a reply of this round, an error, or one that is late?"""
+        name = message.metadata.reply_to_message_id
+        if name in self._overdue:
+            del self._overdue[name]
+            self.late += not message.has_error()
+        elif name in waiting:
+            client = waiting.pop(name)
+            if message.has_error():
+                self.refuse(client, str(message.error.reason))
+            else:
+                got[client] = message.content
+
+    def _note_silent(self, clients: Iterable[int]) -> None:
+        for client in clients:
+            self._misses[client] = self._misses.get(client, 0) + 1
+            if self._misses[client] >= self.terms.misses:
+                self._misses[client] = 0
+                self.cards.pop(client, None)
+                log.warning("client %d: silent at the deadline, it has left", client)
+
+    def _read_introductions(self) -> None:
+        for message in self._pull(self._greeted):
+            greeting = self._greeted.pop(message.metadata.reply_to_message_id)
+            try:
+                if message.has_error():
+                    raise ValueError(message.error.reason)
+                self._introduce(greeting.whom, message.content.config_records["config"])
+            except (KeyError, ValueError) as error:
+                log.warning("a client could not introduce itself: %s", error)
+                self._avoided[greeting.whom] = monotonic() + self.terms.deadline
+
+    def _introduce(self, node: int, config: ConfigRecord) -> None:
+        client = int(str(config["client"]))
+        if client == NOBODY:
+            taken = set(self.cards) | set(self._numbers.values())
+            free = (number for number in range(self.clients) if number not in taken)
+            client = self._numbers.setdefault(node, next(free, self.clients))
+        if not 0 <= client < self.clients:
+            self._avoided[node] = float("inf")
+            log.warning("client %d: only %d clients are expected, refused", client, self.clients)
+            return
+        shape = tuple(int(part) for part in str(config["shape"]).split())
+        card, examples = Card(node, shape, str(config["dtype"])), int(str(config["examples"]))
+        # Whoever introduces itself last has the number: a client that was restarted is a new node.
+        if client in self.cards:
+            self._avoided[self.cards[client].node] = float("inf")
+            log.warning("client %d: a new node has its number, the old one is left alone", client)
+        self.cards[client], self.examples[client] = card, max(0, examples)
+
+    def _message(self, letter: RecordDict, node: int, kind: str) -> Message:
+        return Message(
+            letter, dst_node_id=node, message_type=kind, ttl=PATIENCE * self.terms.deadline
+        )
+
+    def _sent(self, messages: list[Message], whose: list[int]) -> dict[str, int]:
+        """Push messages; who they are for, by the name Flower gives them."""
+        names = self.grid.push_messages(messages) if messages else []
+        return {name: one for name, one in zip(names, whose, strict=False) if name}
+
+    def _pull(self, names: Iterable[str]) -> list[Message]:
+        wanted = list(names)
+        return list(self.grid.pull_messages(wanted)) if wanted else []
+
+    def _opened(self, sent: Mapping[str, int]) -> dict[str, Open]:
+        """These messages are looked after until shortly before Flower forgets them."""
+        until = monotonic() + self.terms.deadline * (PATIENCE - 1.5)
+        return {name: Open(whom, until) for name, whom in sent.items()}
+
+
+def _living(messages: Mapping[str, Open]) -> dict[str, Open]:
+    """Those that are still looked after."""
+    now = monotonic()
+    return {name: message for name, message in messages.items() if message.until > now}

@@ -1,0 +1,1 @@
+"""Fast paths of the engines."""

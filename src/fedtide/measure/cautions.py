@@ -1,0 +1,53 @@
+"""What a reader must know before trusting the numbers of a study; computed from its journals alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from fedtide.measure.evaluation import IN_A_ROW, TOO_HIGH, has_diverged
+from fedtide.record.journal import Line
+
+MANY_EMPTY = 0.1  # of the rounds: a reader should know
+NAMED = 3  # settings; more are counted
+
+Runs = Mapping[int, Sequence[Line]]  # the lines of a setting's journals, by seed
+
+
+def cautions(cells: Iterable[tuple[str, Runs]]) -> list[str]:
+    """One sentence for each sort of trouble, from the label and the runs of every setting."""
+    cells = list(cells)
+    return [*_divergence(cells), *_empty_rounds(cells)]
+
+
+def empty_rounds(lines: Sequence[Line]) -> int:
+    """In how many rounds no client took part."""
+    return sum(line["cohort"] == 0 for line in lines)
+
+
+def _divergence(cells: Sequence[tuple[str, Runs]]) -> list[str]:
+    found = {
+        label: seeds
+        for label, runs in cells
+        if (seeds := [seed for seed, lines in runs.items() if has_diverged(lines)])
+    }
+    if not found:
+        return []
+    words = [f"{label} (seed {', '.join(map(str, seeds))})" for label, seeds in found.items()]
+    return [
+        f"Training diverged with {_listed(words)}: the test loss was more than {TOO_HIGH:g} times the "
+        f"untrained model's in {IN_A_ROW} evaluations running. Those accuracies say nothing about a method."
+    ]
+
+
+def _empty_rounds(cells: Sequence[tuple[str, Runs]]) -> list[str]:
+    words = []
+    for label, runs in cells:
+        empty, all_ = sum(map(empty_rounds, runs.values())), sum(map(len, runs.values()))
+        if all_ and empty / all_ >= MANY_EMPTY:
+            words.append(f"in {empty:,} of {all_:,} rounds with {label}")
+    return [f"No client took part {_listed(words)}: the model stood still there."] if words else []
+
+
+def _listed(words: Sequence[str]) -> str:
+    more = len(words) - NAMED
+    return "; ".join([*words[:NAMED], *([f"and {more} more settings"] if more > 0 else [])])

@@ -1,0 +1,57 @@
+"""The [evaluation] section of a study."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from fedtide.core.errors import TrainingError, require
+from fedtide.measure.probes import PROBES
+from fedtide.record.journal import Line
+
+TOO_HIGH = 10.0  # times the untrained model's test loss
+IN_A_ROW = 3  # evaluations with such a loss: training has diverged
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """When the global model is tested (after the last round always), and what else is noted."""
+
+    every: int = 1
+    probes: tuple[str, ...] = ()
+    fairness: bool = False  # at the end: whom does the model serve?
+    diverged: Literal["stop", "warn"] = "stop"  # what to do with a run whose test loss runs away
+
+    def due(self, t: int, length: int) -> bool:
+        """Is the model tested after round t?"""
+        return (t + 1) % self.every == 0 or t + 1 == length
+
+    def judged(self, line: Line, before: Sequence[Line], untrained: Callable[[], float]) -> Line:
+        """`diverged`, if the loss is too high: in how many evaluations running it was, this one included.
+
+        `untrained` is the untrained model's loss on the same examples. Computed from the lines before alone,
+        so that a resumed run decides as one that never broke off.
+        """
+        if line["loss"] is None or not line["loss"] > TOO_HIGH * untrained():
+            return {}
+        last = next((line for line in reversed(before) if line["loss"] is not None), {})
+        return {"diverged": last.get("diverged", 0) + 1}
+
+    def check(self, line: Line) -> None:
+        """Raise an error if training has diverged and the study stops then."""
+        if self.diverged == "stop" and has_diverged([line]):
+            raise TrainingError(
+                f"round {line['t']}: the test loss must not be more than {TOO_HIGH:g} times the untrained "
+                f"model's in {IN_A_ROW} evaluations running. Got {line['loss']:.4g}. Training has diverged: "
+                "try a smaller train.lr, or clip gradients with train.optimiser.clip. "
+                "evaluation.diverged = 'warn' lets such runs go on."
+            )
+
+    def __post_init__(self) -> None:
+        require(self.every >= 1, "evaluation.every", "at least 1", self.every)
+        for probe in self.probes:
+            require(probe in PROBES, "evaluation.probes", f"some of {sorted(PROBES)}", probe)
+
+
+def has_diverged(lines: Sequence[Line]) -> bool:
+    """Did training diverge in one of these rounds?"""
+    return any(line.get("diverged", 0) >= IN_A_ROW for line in lines)

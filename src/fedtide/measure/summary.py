@@ -1,0 +1,66 @@
+"""A study in numbers: metrics of every cell, with mean and spread over the seeds."""
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean, stdev
+from typing import Any
+
+from fedtide.measure.metrics import Metric, against
+from fedtide.record.journal import Line
+
+
+def summarised(
+    study: str,
+    cells: Sequence[tuple[Mapping[str, Any], Sequence[Mapping[str, Metric]]]],
+    cautions: Sequence[str] = (),
+) -> dict[str, Any]:
+    """The content of summary.json, from each cell's settings and the metrics of its runs."""
+    return {
+        "study": study,
+        "cautions": list(cautions),
+        "cells": [
+            {
+                "settings": dict(settings),
+                "metrics": {name: spread([m[name] for m in runs]) for name in runs[0]},
+            }
+            for settings, runs in cells
+            if runs
+        ],
+    }
+
+
+def beside_first(
+    runs: Sequence[Mapping[int, Sequence[Line]]],
+) -> list[dict[int, dict[str, list[float]]]]:
+    """For each cell and seed, how its run went beside that of the grid's first cell (Eqs. 31-32 of DIMC)."""
+    first = runs[0] if runs else {}
+    return [
+        {seed: against(lines, first[seed]) for seed, lines in cell.items() if seed in first}
+        for cell in runs
+    ]
+
+
+def spread(values: Sequence[Metric]) -> dict[str, Any]:
+    """Mean, sample standard deviation (0 for one seed) and the values, one per seed.
+
+    A metric that is a list, one number per session, is averaged within each seed first, since seeds may go
+    through different numbers of sessions; a seed without any does not count, and without any seed both are
+    None. Where all seeds went through equally many, `by_session` holds mean and deviation of each.
+    """
+    listed = [value for value in values if isinstance(value, list)]
+    if not listed:
+        return {**_over_seeds(values), "values": list(values)}
+    own = [fmean(sessions) for sessions in listed if sessions]
+    found = {**(_over_seeds(own) if own else {"mean": None, "std": None}), "values": listed}
+    if own and is_even(listed):
+        by_session = [_over_seeds(column) for column in zip(*listed, strict=True)]
+        found["by_session"] = {key: [one[key] for one in by_session] for key in ("mean", "std")}
+    return found
+
+
+def is_even(lists: Sequence[Sequence[float]]) -> bool:
+    """Did all seeds go through the same number of sessions, so that these correspond?"""
+    return len({len(sessions) for sessions in lists}) == 1
+
+
+def _over_seeds(values: Sequence[Any]) -> dict[str, Any]:
+    return {"mean": fmean(values), "std": stdev(values) if len(values) > 1 else 0.0}

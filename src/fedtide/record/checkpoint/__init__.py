@@ -1,0 +1,227 @@
+"""Checkpoints: everything that changes in a run, so that a resumed run is the same run.
+
+    checkpoints/
+        00000120.json          round 120: the values, and where their tensors are
+        00000120.safetensors   the tensors that are new since the checkpoint before
+
+Files are written to a temporary name, brought to the disk and renamed; a checkpoint counts once its JSON is
+there. The last two are kept, each with a checksum over all it needs: if the newest is damaged, the other
+one serves. Random numbers need no place here, since every one is a function of its address.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from time import monotonic
+from typing import Any, Literal, NamedTuple
+
+import torch
+
+from fedtide.core.errors import OutputError, require
+from fedtide.core.machine import processor
+from fedtide.record.checkpoint.codec import Kinds, declared, pack, unpack
+from fedtide.record.checkpoint.rows import NO_ROWS, Memories, Rows
+from fedtide.record.checkpoint.segments import Draft, Segments
+from fedtide.record.files import write_bytes, writing
+from fedtide.record.journal import Journal, Mark
+
+FORMAT = 2
+KEPT = 2  # checkpoints
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpointing:
+    """The [checkpoint] section of a study: how often everything that changes is kept.
+
+    Whatever comes first; 0 means never. A run that is asked to stop keeps everything, too. It goes on
+    only on the same kind of `processor`, where its results are the same bit for bit, or on any.
+    """
+
+    seconds: float = 60.0
+    rounds: int = 0
+    processor: Literal["same", "any"] = "same"
+
+    def __post_init__(self) -> None:
+        require(self.seconds >= 0, "checkpoint.seconds", "zero or positive", self.seconds)
+        require(self.rounds >= 0, "checkpoint.rounds", "zero or positive", self.rounds)
+        known = self.processor in ("same", "any")
+        require(known, "checkpoint.processor", "'same' or 'any'", self.processor)
+
+
+class Stopped(Exception):
+    """The run was asked to stop, by a signal perhaps, and has done so after a whole round."""
+
+    def __init__(self, signal: int = 0, folder: Path | None = None) -> None:
+        super().__init__(signal)
+        self.signal = signal
+        self.folder = folder  # of the study, where everything is kept
+
+
+class Kept(NamedTuple):
+    """What a checkpoint brings back."""
+
+    rounds: int  # that are done
+    state: Any
+    journal: Mark
+
+
+class Checkpoints:
+    """Keeps and brings back one run; without a folder it only knows when to stop."""
+
+    def __init__(
+        self,
+        folder: Path | None = None,
+        pace: Checkpointing | None = None,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._folder, self._pace, self._stop = folder, pace or Checkpointing(), stop
+        self._segments, self._rows = Segments(folder or Path()), NO_ROWS
+        self._kinds: Kinds = {}
+        self._last, self._time = 0, monotonic()  # when the last checkpoint was made
+
+    def begin(
+        self,
+        kinds: Kinds,
+        memory: Memories,
+        device: torch.device,
+        made_with: str = "",
+        target: str = "",
+    ) -> Kept | None:
+        """Bring back the newest checkpoint that is whole; None where there is none at all.
+
+        `kinds` are the NamedTuples that states are made of; see `codec.py` beside this file. What a run was
+        `made_with`, beside torch, must still be there; so must the kind of processor, of which `target` is
+        what code was compiled for.
+        """
+        self._made_with = f"{torch.__version__}{made_with}"
+        self._processor = f"{processor(device)}{target}"
+        self._kinds = {**kinds, **declared(Rows)}
+        found, problems = self._found(), []
+        for path in found:
+            try:
+                kept, self._rows = self._read(path, memory, device)
+            except (ValueError, KeyError, TypeError, IndexError, OSError, RecursionError) as error:
+                problems.append(f"{path.name}: {error}")
+                continue
+            finally:
+                self._segments.close()
+            self._last = kept.rounds
+            for newer in found[: len(problems)]:  # they would count as the last ones
+                newer.unlink()
+            return kept
+        if problems:
+            raise OutputError(
+                f"{self._folder} must hold a checkpoint that is whole and fits the study. "
+                f"Got {'; '.join(problems)}. To run from the first round on, remove that folder."
+            )
+        return None
+
+    def after(self, rounds: int, state: Any, memory: Memories, journal: Journal) -> None:
+        """So many rounds are done: keep everything if it is time, and stop if asked to."""
+        stop, waited = self._stop(), monotonic() - self._time
+        by_rounds = 0 < self._pace.rounds <= rounds - self._last
+        by_clock = 0 < self._pace.seconds <= waited
+        if self._folder and (by_rounds or by_clock or stop) and rounds > self._last:
+            self._save(self._folder, rounds, state, memory, journal)
+            self._last, self._time = rounds, monotonic()
+        if stop:
+            raise Stopped
+
+    def remove(self) -> None:
+        """The run has ended well: its checkpoints are of no more use."""
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _save(
+        self, folder: Path, rounds: int, state: Any, memory: Memories, journal: Journal
+    ) -> None:
+        with writing(folder):
+            folder.mkdir(exist_ok=True)
+            draft, rows, values = self._drafted(rounds, state, memory)
+            if self._segments.is_wasteful(draft):
+                draft, rows, values = self._drafted(rounds, state, memory, anew=True)
+            self._segments.write(draft)
+            content = {
+                "rounds": rounds,
+                "torch": self._made_with,
+                "processor": self._processor,
+                "journal": journal.mark(),
+                "values": values,
+                "segments": self._segments.checksums(draft.segments),
+            }
+            body = json.dumps(content, allow_nan=False).encode()
+            head = json.dumps({"format": FORMAT, "checksum": _digest(body)}).encode()
+            write_bytes(folder / f"{rounds:08}.json", head + b"\n" + body + b"\n")
+            self._rows = rows
+            memory.settle()
+            self._tidy()
+
+    def _drafted(
+        self, rounds: int, state: Any, memory: Memories, anew: bool = False
+    ) -> tuple[Draft, Rows, Any]:
+        """The segment of a checkpoint, where clients' rows will lie, and all values as JSON."""
+        draft = self._segments.draft(rounds, anew)
+        rows = self._rows.kept(draft, memory, self._kinds, anew)
+        return draft, rows, pack((state, rows), self._kinds, draft.put)
+
+    def _read(self, path: Path, memory: Memories, device: torch.device) -> tuple[Kept, Rows]:
+        memory.clear()
+        content = _content(path)
+        if content["torch"] != self._made_with:
+            raise ValueError(
+                f"it was made with torch {content['torch']}, this is {self._made_with}"
+            )
+        self._check_processor(content.get("processor", self._processor))  # older ones do not say
+        if content["segments"] != self._segments.checksums(set(map(int, content["segments"]))):
+            raise ValueError("one of its files is damaged")
+        state, rows = unpack(
+            content["values"], self._kinds, lambda where: self._segments.get(where, device)
+        )
+        rows.bring_back(self._segments, memory, self._kinds, device)
+        return Kept(content["rounds"], state, Mark(*content["journal"])), rows
+
+    def _check_processor(self, made_on: str) -> None:
+        if made_on != self._processor and self._pace.processor == "same":
+            raise OutputError(
+                f"{self._folder} must be resumed on the kind of processor that made it, {made_on}. Got "
+                f"{self._processor}. Resume there, or add --set checkpoint.processor=any: then results agree "
+                "within rounding, no longer bit for bit."
+            )
+
+    def _found(self) -> list[Path]:
+        """The checkpoints, newest first."""
+        return sorted(self._folder.glob("[0-9]*.json"), reverse=True) if self._folder else []
+
+    def _tidy(self) -> None:
+        """Remove what none of the last checkpoints needs."""
+        assert self._folder
+        last = self._found()[:KEPT]
+        needed = {path.name for path in last} | {
+            self._segments.path(int(number)).name
+            for path in last
+            for number in _content(path)["segments"]
+        }
+        for path in self._folder.iterdir():
+            if path.name not in needed:
+                path.unlink()
+
+
+def _content(path: Path) -> dict[str, Any]:
+    """The JSON of a checkpoint, checked."""
+    head, body = path.read_bytes().split(b"\n")[:2]
+    known = json.loads(head)
+    if known["format"] != FORMAT:
+        raise ValueError(f"its format is {known['format']}, this version of FedTide reads {FORMAT}")
+    if known["checksum"] != _digest(body):
+        raise ValueError("it is damaged")
+    content: dict[str, Any] = json.loads(body)
+    return content
+
+
+def _digest(content: bytes) -> str:
+    return blake2b(content, digest_size=16).hexdigest()

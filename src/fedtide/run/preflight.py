@@ -1,0 +1,74 @@
+"""Before a study runs: what is wrong with it, and what its user should know."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from fedtide.core.errors import memory_explained
+from fedtide.core.types import Crowd, Round
+from fedtide.measure.cautions import MANY_EMPTY
+from fedtide.run.experiment import Experiment
+from fedtide.run.world import House
+
+MOST_ROUNDS, MOST_DRAWS = 1000, 10**6  # that are drawn beforehand: rounds, and clients x rounds
+
+Settings = Sequence[tuple[str, Experiment]]  # the cells of a study by their labels, with one seed
+
+
+def preflight(settings: Settings) -> list[str]:
+    """Load the data and build the models once, so that mistakes show before anything is written.
+
+    Returns what a user should know before the study runs.
+    """
+    seen: list[Any] = []
+    told = []
+    for label, e in settings:
+        parts = (e.data, e.population, e.train, e.engine)
+        if (*parts, e.participation, e.privacy) not in seen:
+            seen.append((*parts, e.participation, e.privacy))
+            with memory_explained(), House.furnish(*parts, e.seed) as house:
+                e.privacy.check_buffers(house.initial.buffers, e.train.buffers)
+                e.network.start(house.crowd.clients, e.seed)
+                told += rehearsed(e, house.crowd, label)
+    return told
+
+
+def foreseen(settings: Settings) -> list[str]:
+    """What `preflight` would return, without building models; for data that are here."""
+    seen: list[Any] = []
+    told = []
+    for label, e in settings:
+        parts = (e.data, e.population, e.participation)
+        if e.data.is_here and parts not in seen:
+            seen.append(parts)
+            dataset, holdings = e.data.deal(e.population.groups, e.population.length, e.seed)
+            labels = partial(holdings.labels, dataset.train.targets.numpy(), dataset.classes)
+            told += rehearsed(e, Crowd(holdings.clients, labels), label)
+    return told
+
+
+def rehearsed(e: Experiment, crowd: Crowd, label: str) -> list[str]:
+    """Check the participation of every session and draw cohorts; a sentence if many rounds have none."""
+    t = 0
+    while t < e.population.length:
+        session = e.population.at(t, e.seed)
+        e.participation.check_session(session)
+        t = session.first + session.rounds
+    rounds = 1
+    if e.participation.foresees and e.population.announced:
+        most = min(MOST_ROUNDS, MOST_DRAWS // crowd.clients)
+        rounds = min(e.population.length, max(1, most))
+    who, empty = e.participation.start(crowd, e.seed), 0
+    for t in range(rounds):
+        ids, _ = e.participation.take(who, t, e.population.at(t, e.seed), e.seed)
+        if e.participation.foresees:
+            who = e.participation.observe(who, Round(t, ids, {}))
+        empty += not len(ids)
+    if rounds == 1 or empty / rounds < MANY_EMPTY:
+        return []
+    return [
+        f"No client will take part in {empty} of the first {rounds} rounds ({label}, seed {e.seed}); the "
+        "model stands still there. Use more clients, or let them be there more often."
+    ]

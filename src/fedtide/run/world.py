@@ -1,0 +1,280 @@
+"""The clients, their data and the engine of one run, put together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from fedtide.algorithms.base import Context, Survey
+from fedtide.core.errors import TrainingError
+from fedtide.core.trees import outline, repeated, size_bytes, tree_map
+from fedtide.core.types import (
+    Buffers,
+    Cohort,
+    Crowd,
+    Dataset,
+    Ids,
+    Model,
+    Outputs,
+    Session,
+    Vector,
+    Walk,
+    Work,
+)
+from fedtide.data.batches import ClientData
+from fedtide.data.holdings import Holdings
+from fedtide.data.source import Source
+from fedtide.engines.base import Engine, Result
+from fedtide.engines.kinds import EngineChoice
+from fedtide.engines.malloc import keep_freed_memory
+from fedtide.population.sessions import Population
+from fedtide.tasks.task import Layout
+from fedtide.training.client import AnyAlgorithm, by_backward
+from fedtide.training.train import Train
+
+NONE: Mapping[str, Any] = MappingProxyType({})
+PREPARED_BYTES = 1 << 30  # larger sets of images are converted batch by batch
+
+
+@dataclass(eq=False)
+class House:
+    """Answers the questions of a round that need data, model and session together."""
+
+    dataset: Dataset
+    engine: Engine
+    train: Train
+    population: int = 0  # clients that exist now
+    bits_per_example: int = 0  # of an input as it is stored
+    _known_traffic: dict[Any, tuple[int, int]] = field(default_factory=dict)
+    _met: set[int] = field(default_factory=set)  # clients that took part in rounds of the journal
+    _lines_read: int = 0  # of the journal, for `_met`
+    _untrained: dict[Any, float] = field(default_factory=dict)
+
+    @classmethod
+    def furnish(
+        cls,
+        data: Source,
+        population: Population,
+        train: Train,
+        choice: EngineChoice,
+        seed: int,
+        changed: Callable[[Dataset, Holdings], Dataset] = lambda dataset, holdings: dataset,
+    ) -> House:
+        """Load the data, split it over the clients, build the model and choose the engine."""
+        device = choice.place()
+        dataset, holdings = data.deal(population.groups, population.length, seed)
+        bits = 8 * size_bytes(dataset.train.inputs[0])
+        dataset = changed(dataset.to(device).prepared(PREPARED_BYTES), holdings)
+        task = train.task(dataset, seed, device)
+        clients = ClientData(dataset.train, holdings, train, seed)
+        engine = choice.build(task, clients, train.buffers)
+        return cls(dataset, engine, train, bits_per_example=bits)
+
+    def __enter__(self) -> Self:
+        # One thread per operator: engines use threads across clients, which leaves every bit in place.
+        self._threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        keep_freed_memory()
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        torch.set_num_threads(self._threads)
+        self.engine.close()
+
+    @property
+    def initial(self) -> Model:
+        """The untrained model."""
+        return self.engine.task.initial
+
+    @property
+    def layout(self) -> Layout:
+        """Where each parameter lies in the model's vector."""
+        return self.engine.task.layout
+
+    @property
+    def context(self) -> Context:
+        """What an algorithm may know when a session begins."""
+        return Context(self.layout, self.population)
+
+    @property
+    def crowd(self) -> Crowd:
+        """All clients that ever exist."""
+        holdings, targets = self.engine.data.holdings, self.dataset.train.targets.cpu().numpy()
+        return Crowd(holdings.clients, lambda: holdings.labels(targets, self.dataset.classes))
+
+    @property
+    def sees_data(self) -> bool:
+        """Are the clients' examples here, and not only with real clients?"""
+        return self.engine.data.holdings.here
+
+    def labels(self, t: int, ids: Ids) -> NDArray[np.int64]:
+        """How many examples of each label these clients hold in round t: [U, classes]."""
+        holdings, targets = self.engine.data.holdings, self.dataset.train.targets.cpu().numpy()
+        found = np.zeros((len(ids), self.dataset.classes), dtype=np.int64)
+        for row, client, size in zip(found, ids[:, None], holdings.sizes(t, ids), strict=True):
+            mine = targets[holdings.examples(t, client, np.arange(size)[None])]
+            row += np.bincount(mine.ravel(), minlength=len(row))
+        return found
+
+    def enter(self, session: Session) -> None:
+        """A session begins: note who exists, and which labels its model is tested on."""
+        self.population = len(session.clients)
+        holdings, dataset = self.engine.data.holdings, self.dataset
+        held = torch.from_numpy(holdings.ever(session.first, session.clients))
+        present = torch.zeros(dataset.classes, dtype=torch.bool)
+        present[dataset.train.targets[held.to(dataset.train.targets.device)].cpu()] = True
+        self._tested = tuple(present.tolist())
+        fits = present.to(dataset.test.targets.device)[dataset.test.targets]
+        self.test = dataset.test if fits.all() else dataset.test.some(fits.nonzero()[:, 0])
+
+    def work(
+        self, t: int, ids: Ids, algorithm: AnyAlgorithm, down: Any, news: Mapping[str, Any] = NONE
+    ) -> Work:
+        """What round t asks of these clients, who receive `down`; `news` are facts about their draw."""
+        data = self.engine.data
+        bytes_down, bytes_up = self._traffic(algorithm, down)
+        return Work(
+            steps=data.steps(t, ids),
+            examples=data.holdings.sizes(t, ids),
+            batch_size=self.train.batch_size,
+            bytes_down=bytes_down,
+            bytes_up=bytes_up,
+            parameters=self.initial.x.numel(),
+            bits_per_example=self.bits_per_example,
+            flops=lambda: self._flops,
+            asked=news.get("asked", 0),
+            hoped=news.get("hoped", 0),
+            wait=news.get("wait", 1.0),
+        )
+
+    @cached_property
+    def _flops(self) -> float:
+        """Operations for one example, forward and backward."""
+        train, (x, buffers) = self.dataset.train, self.initial
+        values = (x, buffers, train.ready(train.inputs[:1]))
+        try:  # from shapes alone, where kernels that join operations are taken apart
+            return self._counted(*(_shapes(value) for value in values))
+        except (RuntimeError, NotImplementedError):  # a model that looks at its values
+            return self._counted(*values)
+
+    def _counted(self, x: Vector, buffers: Buffers, inputs: Tensor) -> float:
+        x = x.detach().clone().requires_grad_()
+        with FlopCounterMode(display=False) as counter:
+            logits = self.engine.task.view(x, buffers, inputs).logits
+            logits.sum().backward()  # type: ignore[no-untyped-call]
+        return float(counter.get_total_flops())
+
+    def _traffic(self, algorithm: AnyAlgorithm, down: Any) -> tuple[int, int]:
+        """Bytes that one client receives and sends in a round; computed once for each shape of `down`."""
+        shape = outline(down)
+        if shape not in self._known_traffic:
+            down_, up = size_bytes(down), size_bytes(idle(algorithm, down, self._survey()))
+            buffers, policy = size_bytes(self.initial.buffers), self.train.buffers
+            moving = buffers if policy == "average" else 0
+            self._known_traffic[shape] = down_ + moving, up + moving
+        return self._known_traffic[shape]
+
+    def first_downloads(self, ids: Ids, lines: Sequence[Mapping[str, Any]]) -> int:
+        """Bytes that these clients receive once only: frozen buffers, before their first round.
+
+        `lines` is the journal so far; it tells who has taken part before.
+        """
+        buffers = size_bytes(self.initial.buffers)
+        if self.train.buffers != "frozen" or not buffers:
+            return 0
+        for line in lines[self._lines_read :]:
+            self._met.update(line["clients"])
+        self._lines_read = len(lines)
+        return buffers * len(set(ids.tolist()) - self._met)
+
+    def idled(self, algorithm: AnyAlgorithm, server: Any, down: Any, t: int, ids: Ids) -> Any:
+        """The server's state after a round in which these clients answer, but have not moved."""
+        one = torch.ones(len(ids), device=down.x.device)
+        up = repeated(idle(algorithm, down, self._survey()), len(ids))
+        return algorithm.aggregate(server, up, self.cohort(t, ids, Walk(one, one, one, one)))
+
+    def _survey(self) -> Survey:
+        """A survey of one example, for the sizes of what comes of it."""
+        task, own = self.engine.task, self.initial.buffers
+        first, _ = self.dataset.train.between(0, 1)
+        one = torch.ones(1, device=first.device)
+
+        def outputs(y: Vector) -> Outputs:
+            return task.view(y, own, task.arranged(first))
+
+        return Survey(torch.zeros_like, outputs, one, one, self.layout, self.train.epochs, False)
+
+    def cohort(self, t: int, ids: Ids, walk: Walk) -> Cohort:
+        """The clients whose uploads are aggregated."""
+        share = self.engine.share(t, ids)
+        return Cohort(torch.from_numpy(ids).to(share.device), share, walk, self.population, t)
+
+    def next_model(self, x: Vector, before: Model, result: Result, cohort: Cohort) -> Model:
+        """The global model after a round: the server's vector, and the buffers of the clients mixed."""
+        return Model(x, self.train.next_buffers(before.buffers, result.buffers, cohort.share))
+
+    def evaluate(self, t: int, model: Model) -> tuple[float | None, float | None]:
+        """Accuracy and loss on the test examples whose labels somebody in the session holds."""
+        accuracy, loss = self.engine.evaluate(model, self.test)
+        if math.isnan(accuracy):
+            return None, None  # nobody was there to test it
+        if not math.isfinite(loss):
+            raise TrainingError(
+                f"round {t}: the global model's test loss must be a number. Got {loss}. "
+                "Try a smaller train.lr, or clip gradients with train.optimiser.clip."
+            )
+        return accuracy, loss
+
+    def untrained_loss(self) -> float:
+        """The untrained model's loss on the test examples of the session; computed once for each set."""
+        if self._tested not in self._untrained:
+            self._untrained[self._tested] = self.engine.evaluate(self.initial, self.test)[1]
+        return self._untrained[self._tested]
+
+    def gradients(self, ids: Ids, model: Model, t: int) -> Tensor:
+        """The gradient of each client's mean loss over all it holds in round t, at this model: [U, dim]."""
+        task, picks = self.engine.task, self.engine.data.everything(t, ids)
+
+        def one(places: NDArray[np.int64], mask: NDArray[np.bool_]) -> Vector:
+            index = torch.from_numpy(places[mask]).to(model.x.device)
+            inputs, targets = self.dataset.train.take(index)
+
+            def loss(y: Vector) -> tuple[Tensor, None]:
+                logits = task.view(y, model.buffers, inputs).logits
+                return task.loss(logits, targets).mean(), None
+
+            return by_backward(loss, model.x)[0] if mask.any() else torch.zeros_like(model.x)
+
+        return torch.stack([one(*row) for row in zip(*picks, strict=True)])
+
+    def by_label(self, model: Model) -> dict[int, float]:
+        """Accuracy on the test examples of each label that somebody in the session holds."""
+        test, targets = self.test, self.test.targets
+        parts = {
+            label: test.some((targets == label).nonzero()[:, 0]) for label in set(targets.tolist())
+        }
+        return {label: self.engine.evaluate(model, parts[label])[0] for label in sorted(parts)}
+
+
+def idle(algorithm: AnyAlgorithm, down: Any, survey: Survey) -> Any:
+    """What a client would send that does not move, to see how large it is."""
+    one, mine = torch.ones((), device=down.x.device), algorithm.memory(down)
+    if algorithm.surveys != "never":
+        mine = algorithm.survey(down.x, one, survey, down, mine)
+        mine = algorithm.survey(down.x, one, survey._replace(over=True), down, mine)
+    up, _ = algorithm.report(down.x, Walk(one, one, one, one), down, mine)
+    return up
+
+
+def _shapes(tree: Any) -> Any:
+    return tree_map(lambda leaf: leaf.to("meta"), tree)

@@ -1,0 +1,98 @@
+"""The rounds of a run for pandas, Plotly and notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from fedtide.core.errors import needs
+from fedtide.record.journal import Line
+from fedtide.show.report.colours import look
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+    from plotly.graph_objects import Figure
+
+WIDTH, HEIGHT = 240, 48  # of the curve in a card, in pixels
+
+
+def frame(runs: Iterable[tuple[Mapping[str, Any], Sequence[Line]]]) -> DataFrame:
+    """One row per round; what is said about a run comes in front, nested tables become dotted columns."""
+    needs("to_pandas", "pandas", "pandas")
+    import pandas
+
+    return pandas.json_normalize([{**about, **line} for about, lines in runs for line in lines])
+
+
+def figure(lines: Sequence[Line]) -> Figure:
+    """Test accuracy and loss over the rounds; every other session is shaded."""
+    from plotly.graph_objects import Figure, Scatter
+
+    tested = [line for line in lines if line["accuracy"] is not None]
+    rounds = [line["t"] + 1 for line in tested]
+    curves = {
+        "accuracy (%)": [100 * line["accuracy"] for line in tested],
+        "loss": [line["loss"] for line in tested],
+    }
+    drawn = Figure(
+        [
+            Scatter(
+                x=rounds,
+                y=values,
+                name=name,
+                mode="lines+markers" if len(rounds) < 30 else "lines",
+                line={"color": look(number).colour},
+                yaxis=f"y{number + 1}",
+            )
+            for number, (name, values) in enumerate(curves.items())
+        ]
+    )
+    drawn.update_layout(
+        title="Test accuracy and loss",
+        xaxis={"title": "round", "anchor": "y2"},
+        yaxis={"title": "accuracy (%)", "domain": [0.55, 1.0]},
+        yaxis2={"title": "loss", "domain": [0.0, 0.45]},
+        showlegend=False,
+    )
+    for number, session in groupby(lines, lambda line: line["session"]):
+        rounds = [line["t"] + 1 for line in session]
+        if number % 2:
+            drawn.add_vrect(
+                rounds[0] - 0.5, rounds[-1] + 0.5, fillcolor="grey", opacity=0.12, line_width=0
+            )
+    return drawn
+
+
+def card(algorithm: str, engine: str, lines: Sequence[Line]) -> str:
+    """A run in a few words and a small curve, as HTML."""
+    tested = [line["accuracy"] for line in lines if line["accuracy"] is not None]
+    facts = {
+        "algorithm": algorithm,
+        "rounds": len(lines),
+        "accuracy": f"{tested[-1]:.1%} (best {max(tested):.1%})" if tested else "not tested",
+        "uploaded": f"{sum(line['bytes_up'] for line in lines) / 1e6:.1f} MB",
+        "engine": engine,
+    }
+    rows = "".join(
+        f"<tr><th style='text-align:left'>{name}</th>"
+        f"<td style='text-align:left'>{escape(str(value))}</td></tr>"
+        for name, value in facts.items()
+    )
+    return f"<table>{rows}</table>{_curve([line['accuracy'] for line in lines])}"
+
+
+def _curve(accuracies: Sequence[float | None]) -> str:
+    """Accuracy from 0 to 1 over the rounds, as a small picture."""
+    step = WIDTH / max(1, len(accuracies) - 1)
+    points = " ".join(
+        f"{number * step:.1f},{HEIGHT * (1 - value):.1f}"
+        for number, value in enumerate(accuracies)
+        if value is not None
+    )
+    return (
+        f"<svg width='{WIDTH}' height='{HEIGHT}' role='img' style='overflow:visible'>"
+        f"<title>test accuracy over rounds, from 0 to 100 %</title>"
+        f"<polyline points='{points}' fill='none' stroke='{look(0).colour}' stroke-width='2'/></svg>"
+    )

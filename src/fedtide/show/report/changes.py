@@ -1,0 +1,90 @@
+"""Charts of what happens when clients change: how fast settings recover, what starts are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedtide.measure.metrics import RHO
+from fedtide.measure.results import Row
+from fedtide.show.report.charts import Chart, Figure, layout, of_row, shown, stroke
+from fedtide.show.report.heat import first_run, heat, heat_layout, varied
+
+WRITTEN = 12  # starts; with more, the cells are too small for numbers
+
+
+def change_charts(rows: Sequence[Row]) -> list[Chart]:
+    """Two charts, where there were changes of clients."""
+    return [*_recovery(rows), *_weights(rows)]
+
+
+def recovery_words(rows: Sequence[Row]) -> str:
+    """What recovering means."""
+    whose = f" that {rows[0].label} reached there" if len(rows) > 1 else ""
+    return (
+        f"Recovered: at {RHO:.0%} of the peak of the session{whose}; one round more than the session "
+        "has, if never."
+    )
+
+
+def _recovery(rows: Sequence[Row]) -> list[Chart]:
+    traces = [
+        of_row(row, shown(rows))
+        | {
+            "x": [number + 2 for number in range(len(row.recoveries))],
+            "y": [round(spread.mean, 2) for spread in row.recoveries],
+            "mode": "lines+markers",
+            "line": stroke(row.look),
+            "marker": {"color": row.look.colour, "size": 7},
+            "hovertemplate": "session %{x}: %{y:.1f} rounds",
+        }
+        for row in rows
+        if len(row.recoveries) > 1
+    ]
+    drawn = layout("session", "rounds to recover")
+    few = max((len(trace["x"]) for trace in traces), default=0) <= WRITTEN
+    drawn["xaxis"] |= {"tickformat": "d"} | ({"dtick": 1} if few else {})
+    drawn["yaxis"] |= {"rangemode": "tozero"}
+    notes = [recovery_words(rows), *_mean(rows)]
+    chart = Chart("recovery", "Rounds to recover", notes, {"data": traces, "layout": drawn})
+    return [chart] if traces else []
+
+
+def _weights(rows: Sequence[Row]) -> list[Chart]:
+    """mu_{s,z}: how much the model of session z counts in the start of session s."""
+
+    def draw(row: Row) -> Figure | None:
+        lines = first_run(row)[1]
+        mixed = [line for line in lines if line.get("start_from")]
+        if not mixed:
+            return None
+        sessions = {line["start"]: line["session"] + 1 for line in lines if "start" in line}
+        earlier = sorted({number for line in mixed for number in line["start_from"]})
+        z = np.full((len(mixed), len(earlier)), np.nan)
+        for place, line in enumerate(mixed):
+            columns = [earlier.index(number) for number in line["start_from"]]
+            z[place, columns] = line["start_weights"]
+        x = [str(sessions.get(number, number + 1)) for number in earlier]
+        y = [str(line["session"] + 1) for line in mixed]
+        hover = "start of session %{y}: session %{x} counts %{z:.3f}"
+        written = {"texttemplate": "%{z:.2f}"} if len(mixed) <= WRITTEN else {}
+        return heat(z, x, y, hover) | written
+
+    drawn = heat_layout(
+        "earlier session z whose model is mixed in", "start of session s", "weight", 1
+    )
+    for axis in ("xaxis", "yaxis"):
+        drawn[axis] |= {"type": "category"}
+    notes = ["Each line of cells adds up to 1.", *_seed(rows)]
+    title = "What a session starts from: weights of earlier models"
+    return varied(Chart("weights", title, notes, {"layout": drawn}), rows, draw)
+
+
+def _mean(rows: Sequence[Row]) -> list[str]:
+    return ["Mean over the seeds."] if any(len(row.runs) > 1 for row in rows) else []
+
+
+def _seed(rows: Sequence[Row]) -> list[str]:
+    several = any(len(row.runs) > 1 for row in rows)
+    return ["The first seed."] if several else []

@@ -1,0 +1,99 @@
+"""Charts with a dot for every client: its learning rates, its drift, its score; from the journals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from fedtide.measure.results import Row
+from fedtide.record.journal import Line
+from fedtide.show.report.charts import Chart, Figure, layout, of_row, shown
+
+DOTS = 12_000  # of a chart, over all its settings: keeps the file small
+SYMBOLS = (
+    "circle",
+    "diamond",
+    "cross",
+    "x",
+    "triangle-up",
+)  # local epochs; the last for all others
+
+
+class Fact(NamedTuple):
+    """What the journal holds of every client: a number, or one per local epoch."""
+
+    key: str
+    title: str
+    axis: str
+    note: str
+    scale: str = "log"
+
+
+FACTS = (
+    Fact(
+        "rates",
+        "Learning rates of the clients",
+        "learning rate (step size)",
+        "A dot for every client; local epochs 1, 2, 3: circle, diamond, cross.",
+    ),
+    Fact(
+        "drift",
+        "Drift of the clients",
+        "distance to the clients' mean (norm)",
+        "A dot for every client at the end of its round.",
+    ),
+    Fact(
+        "scores",
+        "Scores of the clients",
+        "score (lambda_u)",
+        "A dot for every client of a round: how much OSAFL's server counts its gradient.",
+        "linear",
+    ),
+)
+
+
+def client_charts(rows: Sequence[Row]) -> list[Chart]:
+    """A chart for every fact that the journals hold, with the first seed of each setting."""
+    made = []
+    for fact in FACTS:
+        traces = [trace for row in rows for trace in _traces(row, fact, len(rows), shown(rows))]
+        if traces:
+            notes = [fact.note, *(["The first seed of each setting."] if _seeds(rows) > 1 else [])]
+            drawn = layout("rounds completed", fact.axis)
+            drawn["xaxis"]["tickformat"], drawn["yaxis"]["type"] = "d", fact.scale
+            made.append(Chart(fact.key, fact.title, notes, {"data": traces, "layout": drawn}))
+    return made
+
+
+def _traces(row: Row, fact: Fact, settings: int, visible: set[int]) -> Iterator[Figure]:
+    lines = [line for line in next(iter(row.runs.values()), []) if line.get(fact.key)]
+    dots = sum(len(_numbers(line, fact, 0)) for line in lines) * (_epochs(lines, fact) or 1)
+    stride = max(1, -(-dots * settings // DOTS))
+    for epoch in range(_epochs(lines, fact)):
+        kept = [(line["t"] + 1, y) for line in lines[::stride] for y in _numbers(line, fact, epoch)]
+        yield of_row(row, visible) | {
+            "x": [t for t, _ in kept],
+            "y": [float(f"{y:.4g}") for _, y in kept],
+            "mode": "markers",
+            "marker": {
+                "color": row.look.colour,
+                "size": 4,
+                "opacity": 0.6,
+                "symbol": SYMBOLS[min(epoch, len(SYMBOLS) - 1)],
+            },
+            "hovertemplate": f"round %{{x}}, epoch {epoch + 1}: %{{y}}",
+        }
+
+
+def _epochs(lines: Sequence[Line], fact: Fact) -> int:
+    """How many numbers a client has."""
+    first = lines[0][fact.key][0] if lines else []
+    return len(first) if isinstance(first, list) else 1
+
+
+def _numbers(line: Line, fact: Fact, epoch: int) -> list[float]:
+    return [each[epoch] if isinstance(each, list) else each for each in line[fact.key]]
+
+
+def _seeds(rows: Sequence[Row]) -> int:
+    return max((len(row.runs) for row in rows), default=0)

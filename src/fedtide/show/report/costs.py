@@ -1,0 +1,130 @@
+"""Charts of what accuracy costs: simulated seconds, joules, megabytes; and where the wall time goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from statistics import fmean
+from typing import NamedTuple
+
+from fedtide.measure.results import Row
+from fedtide.record.journal import Line
+from fedtide.show.report.charts import (
+    ACCURACY,
+    POINTS,
+    Chart,
+    Figure,
+    layout,
+    of_row,
+    shown,
+    stroke,
+)
+
+
+class Cost(NamedTuple):
+    """Something that rounds use up."""
+
+    key: str
+    title: str
+    axis: str
+    hover: str
+    of: Callable[[Line], float]
+
+
+SECONDS = Cost(
+    "over_seconds",
+    "Accuracy over simulated time",
+    "simulated time (s)",
+    "after %{x:.4g} s: %{y:.1f} %",
+    lambda line: float(line.get("latency", 0)),
+)
+JOULES = Cost(
+    "over_joules",
+    "Accuracy over energy",
+    "energy of all clients (J)",
+    "after %{x:.4g} J: %{y:.1f} %",
+    lambda line: float(line.get("joules", 0)),
+)
+MEGABYTES = Cost(
+    "over_megabytes",
+    "Accuracy over traffic",
+    "uploaded by all clients (MB)",
+    "after %{x:.4g} MB: %{y:.1f} %",
+    lambda line: line["bytes_up"] / 1e6,
+)
+
+
+def cost_charts(rows: Sequence[Row]) -> list[Chart]:
+    """Accuracy over each cost that somebody has; traffic only where settings differ in it."""
+    costs = [cost for cost in (SECONDS, JOULES) if any(_total(row, cost) for row in rows)]
+    if len({round(_total(row, MEGABYTES), 6) for row in rows if row.final}) > 1:
+        costs.append(MEGABYTES)
+    made = [_chart(rows, cost) for cost in costs]
+    return [chart for chart in made if chart.figure["data"]] + _phases(rows)
+
+
+def _total(row: Row, cost: Cost) -> float:
+    return fmean([sum(map(cost.of, lines)) for lines in row.runs.values()]) if row.runs else 0.0
+
+
+def _chart(rows: Sequence[Row], cost: Cost) -> Chart:
+    traces = [
+        of_row(row, shown(rows))
+        | {
+            "x": [float(f"{x:.6g}") for x, _ in points],
+            "y": [round(y, 2) for _, y in points],
+            "mode": "lines",
+            "line": stroke(row.look),
+            "hovertemplate": cost.hover,
+        }
+        for row in rows
+        if len(points := _points(row, cost, len(rows))) > 1
+    ]
+    notes = ["Means over the seeds, round by round."] if _seeds(rows) > 1 else []
+    figure = {"data": traces, "layout": layout(cost.axis, ACCURACY.axis)}
+    return Chart(cost.key, cost.title, notes, figure)
+
+
+def _points(row: Row, cost: Cost, settings: int) -> list[tuple[float, float]]:
+    """Cost so far and accuracy of each evaluated round, over the seeds that got so far."""
+    found: dict[int, list[tuple[float, float]]] = {}
+    for lines in row.runs.values():
+        for line, spent in zip(lines, accumulate(map(cost.of, lines)), strict=True):
+            if (accuracy := ACCURACY.value(line)) is not None:
+                found.setdefault(line["t"], []).append((spent, accuracy))
+    stride = -(-len(found) * settings // POINTS) or 1
+    kept = [values for _, values in sorted(found.items())][::stride]
+    return [(fmean(x for x, _ in values), fmean(y for _, y in values)) for values in kept]
+
+
+def _phases(rows: Sequence[Row]) -> list[Chart]:
+    """Wall seconds by phase of a round."""
+    traces: list[Figure] = []
+    for row in rows:
+        totals: dict[str, float] = {}
+        for lines in row.runs.values():
+            for line in lines:
+                for phase, seconds in line["seconds"].items():
+                    totals[phase] = totals.get(phase, 0) + seconds / len(row.runs)
+        if totals:
+            traces.append(
+                of_row(row, shown(rows))
+                | {
+                    "type": "bar",
+                    "x": list(totals),
+                    "y": [float(f"{seconds:.4g}") for seconds in totals.values()],
+                    "marker": {"color": row.look.colour},
+                    "hovertemplate": "%{x}: %{y:.3g} s",
+                }
+            )
+    notes = ["Wall time on this machine, all rounds of a run" + _mean(rows)]
+    figure = {"data": traces, "layout": layout("phase of a round", "wall time (s per run)")}
+    return [Chart("phases", "Where the time goes", notes, figure)] if traces else []
+
+
+def _mean(rows: Sequence[Row]) -> str:
+    return "; mean over the seeds." if _seeds(rows) > 1 else "."
+
+
+def _seeds(rows: Sequence[Row]) -> int:
+    return max((len(row.runs) for row in rows), default=0)

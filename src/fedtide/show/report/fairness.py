@@ -1,0 +1,65 @@
+"""Charts of whom a model serves: clients that took part often, rarely, never; and how often they did."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Any
+
+from fedtide.measure.results import Row
+from fedtide.show.report.charts import Chart, Figure, layout, of_row, shown
+
+GROUPS = ("often", "rarely", "never")
+
+
+def fairness_charts(rows: Sequence[Row]) -> list[Chart]:
+    """Two charts, if the journals hold the view (`evaluation.fairness`)."""
+    views = {row.number: _views(row) for row in rows}
+    kept = [row for row in rows if views[row.number]]
+    if not kept:
+        return []
+    visible = shown(rows)
+    groups = [_bars(row, views[row.number], row.number in visible) for row in kept]
+    spread = [_histogram(row, views[row.number][0], row.number in visible) for row in kept]
+    return [
+        Chart(
+            "fairness",
+            "Whom the final model serves",
+            [
+                "Mean test accuracy over clients, each by its own labels: clients that took part at "
+                "least as often as the mean client, less often, never. Mean over the seeds."
+            ],
+            {"data": groups, "layout": layout("clients that took part", "accuracy (%)")},
+        ),
+        Chart(
+            "participations",
+            "How often clients took part",
+            ["The first seed of each setting."],
+            {"data": spread, "layout": layout("rounds a client took part in", "clients")},
+        ),
+    ]
+
+
+def _views(row: Row) -> list[dict[str, Any]]:
+    """What the last line of each finished run says."""
+    return [lines[-1]["fairness"] for lines in row.runs.values() if lines[-1].get("fairness")]
+
+
+def _bars(row: Row, views: list[dict[str, Any]], visible: bool) -> Figure:
+    heights: list[float | None] = []
+    for group in GROUPS:
+        values = [view["groups"][group]["accuracy"] for view in views]
+        there = [100 * value for value in values if value is not None]
+        heights.append(round(fmean(there), 2) if there else None)
+    return _trace(row, list(GROUPS), heights, visible) | {"type": "bar"}
+
+
+def _histogram(row: Row, view: dict[str, Any], visible: bool) -> Figure:
+    found = view["histogram"]
+    line = {"mode": "lines", "line": {"color": row.look.colour, "shape": "hv"}}
+    return _trace(row, found["rounds"], found["clients"], visible) | line
+
+
+def _trace(row: Row, x: list[Any], y: list[Any], visible: bool) -> Figure:
+    marks = {"marker": {"color": row.look.colour}, "hovertemplate": "%{x}: %{y}"}
+    return of_row(row, {row.number} if visible else set()) | {"x": x, "y": y, **marks}

@@ -1,0 +1,146 @@
+"""The report: one HTML file that shows a study, computed from its folder alone."""
+
+from __future__ import annotations
+
+import gzip
+from base64 import b64encode
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from plotly.offline import get_plotlyjs
+
+from fedtide.measure.cautions import cautions, empty_rounds
+from fedtide.measure.results import Results, Row, results
+from fedtide.record.files import write_text
+from fedtide.record.folder import StudyFolder
+from fedtide.show.export import results_csv, rounds_csv
+from fedtide.show.report.changes import change_charts, recovery_words
+from fedtide.show.report.charts import (
+    AT_CAP,
+    AT_FLOOR,
+    RATE,
+    Chart,
+    Figure,
+    Section,
+    charts,
+    shown,
+    varying,
+)
+from fedtide.show.report.clients import client_charts
+from fedtide.show.report.costs import cost_charts
+from fedtide.show.report.fairness import fairness_charts
+from fedtide.show.report.headline import headline
+from fedtide.show.report.population import population_charts
+from fedtide.show.report.sessions import common_spans
+from fedtide.show.report.tables import comparisons, result_table, transition_table, unfinished
+
+__all__ = ["write_report"]
+
+CSV_ROUNDS = 8_000  # lines of rounds.csv inside the page; more of them are thinned
+
+
+def write_report(folder: StudyFolder) -> Path:
+    """Write report.html into the folder of a study, whole or killed half-way."""
+    path = folder.path / "report.html"
+    write_text(path, page(folder))
+    return path
+
+
+def page(folder: StudyFolder) -> str:
+    """The report as HTML."""
+    environment = Environment(
+        loader=PackageLoader("fedtide.show", "report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found = results(folder)
+    source = folder.path / "study.toml"
+    drawn = sections(found.rows)
+    visible = shown(found.rows)
+    stride = -(-sum(map(len, _runs(found.rows))) // CSV_ROUNDS) or 1
+    return environment.get_template("page.html.jinja").render(
+        about=found.about,
+        cautions=cautions((row.label, row.runs) for row in found.rows),
+        headline=headline(found),
+        unfinished=unfinished(found),
+        table=result_table(found),
+        transitions=transition_table(found),
+        recovered=recovery_words(found.rows),
+        comparisons=comparisons(found),
+        facts=facts(found),
+        sections=drawn,
+        figures={chart.key: _figure(chart) for part in drawn for chart in part.charts},
+        legend=sorted(
+            ((row.number not in visible, row) for row in found.rows if row.runs),
+            key=lambda entry: entry[0],
+        ),
+        source=source.read_text(encoding="utf-8") if source.exists() else "",
+        plotly=plotly() if drawn else "",
+        results_csv=packed(results_csv(found)),
+        rounds_csv=packed(rounds_csv(found, stride)) if _runs(found.rows) else "",
+        stride=stride,
+    )
+
+
+def sections(rows: Sequence[Row]) -> list[Section]:
+    """Every chart that has something to show, by the question it answers."""
+    made = (
+        Section("Over the rounds", charts(rows)),
+        Section("When clients change", change_charts(rows)),
+        Section("Clients", [*population_charts(rows), *fairness_charts(rows)]),
+        Section(
+            "How clients train", [*varying(rows, (RATE, AT_FLOOR, AT_CAP)), *client_charts(rows)]
+        ),
+        Section("Costs", cost_charts(rows)),
+    )
+    return [section for section in made if section.charts]
+
+
+@cache
+def plotly() -> str:
+    """Plotly's own file, packed: two megabytes instead of five."""
+    return packed(get_plotlyjs())
+
+
+def packed(text: str) -> str:
+    """A text that the page unpacks when it needs it: gzip in base64."""
+    return b64encode(gzip.compress(text.encode("utf-8"), mtime=0)).decode("ascii")
+
+
+def _figure(chart: Chart) -> Figure:
+    """A figure as the page draws it."""
+    return chart.figure | {"choices": [list(choice.data) for choice in chart.choices]}
+
+
+def _runs(rows: Sequence[Row]) -> list[list[Any]]:
+    return [lines for row in rows for lines in row.runs.values()]
+
+
+def facts(found: Results) -> dict[str, Any]:
+    """What was run, and where."""
+    spans = common_spans(found.rows)
+    rounds = {len(lines) for row in found.rows for lines in row.runs.values()}
+    seeds = ", ".join(map(str, found.seeds))
+    listed = {
+        "Settings compared": len(found.rows),
+        "Seeds": f"{len(found.seeds)} ({seeds})",
+        "Rounds": _range(rounds),
+        "Rounds without a client": sum(map(empty_rounds, _runs(found.rows))),
+        "Sessions": len(spans) if spans and len(spans) > 1 else "",
+        "Clients at a time": _range({n for span in spans or [] for n in span.populations}),
+        "Engine": "; ".join(found.engines),
+    }
+    environment = found.about.get("environment", {})
+    return {name: value for name, value in {**listed, **environment}.items() if value}
+
+
+def _range(numbers: set[int]) -> str:
+    """`15`, or `3 to 15`."""
+    return (
+        " to ".join(str(n) for n in dict.fromkeys([min(numbers), max(numbers)])) if numbers else ""
+    )

@@ -1,0 +1,227 @@
+"""Charts of who is there, who takes part and what clients hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedtide.measure import census
+from fedtide.measure.results import Row
+from fedtide.record.journal import Line
+from fedtide.show.report.charts import (
+    ABSENT,
+    COHORT,
+    POPULATION,
+    SNAPSHOTS,
+    Chart,
+    Figure,
+    layout,
+    of_row,
+    shown,
+    varying,
+)
+from fedtide.show.report.heat import (
+    CLIENTS,
+    ROUNDS,
+    Floats,
+    binned,
+    first_run,
+    heat,
+    heat_layout,
+    varied,
+)
+
+ARRIVED, LEFT = "#7d7d7d", "#b0b0b0"  # no setting's colour
+
+
+class Raster(NamedTuple):
+    """Clients, a few to a row, over the rounds: how many there were, and how many took part."""
+
+    clients: list[float]  # the middle of each row
+    there: Floats | None  # [rows, rounds]; None if the journal does not tell
+    took_part: Floats  # [rows, rounds]
+    sizes: Floats  # [rows]: clients that share a row
+
+
+def population_charts(rows: Sequence[Row]) -> list[Chart]:
+    """Whatever the journals tell about the clients."""
+    return [
+        *_presence(rows),
+        *_moves(rows),
+        *varying(rows, (POPULATION,)),
+        *_participation(rows),
+        *varying(rows, (COHORT, ABSENT)),
+        *_snapshots(rows),
+        *varying(rows, (SNAPSHOTS,)),
+        *_labels(rows),
+    ]
+
+
+def raster(lines: Sequence[Line]) -> Raster | None:
+    """None where nobody is named."""
+    news = {
+        line["t"]: (_ids(line["arrived"]), _ids(line["left"])) for line in lines if _moved(line)
+    }
+    cohorts = [np.array(line.get("clients", []), dtype=np.int64) for line in lines]
+    known = bool(news) and all(ids is not None for pair in news.values() for ids in pair)
+    seen = [ids for pair in news.values() for ids in pair if ids is not None] + cohorts
+    count = 1 + max((int(ids.max()) for ids in seen if len(ids)), default=-1)
+    if not count:
+        return None
+    per_row = -(-count // CLIENTS)
+    height = -(-count // per_row)
+    took_part, there = np.zeros((height, len(lines))), np.zeros((height, len(lines)))
+    now = np.zeros(height)
+    for column, (line, cohort) in enumerate(zip(lines, cohorts, strict=True)):
+        took_part[:, column] = np.bincount(cohort // per_row, minlength=height)
+        for ids, sign in zip(news.get(line["t"], ()), (1, -1), strict=False):
+            if ids is not None:
+                now = now + sign * np.bincount(ids // per_row, minlength=height)
+        there[:, column] = now
+    firsts = np.arange(height) * per_row
+    lasts = np.minimum(firsts + per_row, count) - 1
+    sizes = (lasts - firsts + 1).astype(float)
+    return Raster(((firsts + lasts) / 2).tolist(), there if known else None, took_part, sizes)
+
+
+def _moved(line: Line) -> bool:
+    return "arrived" in line and "left" in line
+
+
+def _ids(moved: Any) -> Any:
+    """The clients that moved; None if only their number is known."""
+    return census.named(moved["ids"]) if "ids" in moved else None
+
+
+def _presence(rows: Sequence[Row]) -> list[Chart]:
+    """A time line of clients, if any of them comes or goes."""
+
+    def draw(row: Row) -> Figure | None:
+        found = raster(first_run(row)[1])
+        if found is None or found.there is None or (np.ptp(found.there, axis=1) == 0).all():
+            return None
+        there, x = binned(found.there, ROUNDS)
+        whole, _ = binned(np.ones_like(found.there) * found.sizes[:, None], ROUNDS)
+        return _of_clients(100 * there / whole, x, found, "%{z:.0f} % there")
+
+    title = "Arrivals and departures: which clients exist"
+    return varied(_chart(rows, "presence", title, "clients that exist (%)"), rows, draw)
+
+
+def _participation(rows: Sequence[Row]) -> list[Chart]:
+    """Who takes part when, unless all who exist always do."""
+
+    def draw(row: Row) -> Figure | None:
+        found = raster(first_run(row)[1])
+        if found is None:
+            return None
+        whole = np.ones_like(found.took_part) * found.sizes[:, None]
+        there = whole if found.there is None else found.there
+        if (found.took_part == there).all():
+            return None
+        (part, x), (base, _) = binned(found.took_part, ROUNDS), binned(there, ROUNDS)
+        share = np.where(base > 0, 100 * part / np.maximum(base, 1), np.nan)
+        return _of_clients(share, x, found, "took part in %{z:.0f} %")
+
+    title = "Who took part"
+    return varied(_chart(rows, "participation", title, "took part (% of rounds)"), rows, draw)
+
+
+def _of_clients(z: Floats, x: list[float], found: Raster, hover: str) -> Figure:
+    exact = (found.sizes == 1).all()
+    who = "client %{y}" if exact else "clients around %{y}"
+    return heat(z, x, found.clients, f"{who}, round %{{x}}: {hover}")
+
+
+def _chart(rows: Sequence[Row], key: str, title: str, unit: str) -> Chart:
+    figure = {"layout": heat_layout("rounds completed", "client (number)", unit, 100)}
+    return Chart(key, title, _first_seed(rows), figure)
+
+
+def _first_seed(rows: Sequence[Row]) -> list[str]:
+    seeds = {seed for row in rows if row.runs for seed in row.runs}
+    first = next((first_run(row)[0] for row in rows if row.runs), None)
+    return [f"Seed {first}."] if len(seeds) > 1 else []
+
+
+def _moves(rows: Sequence[Row]) -> list[Chart]:
+    """How many came and went, where clients change round by round and a time line is too fine."""
+
+    def draw(row: Row, key: str, sign: int, colour: str) -> Figure | None:
+        lines = [line for line in first_run(row)[1] if _moved(line) and line["t"]]
+        if not any(line[key]["clients"] for line in lines):
+            return None
+        return {
+            "type": "bar",
+            "x": [line["t"] + 1 for line in lines],
+            "y": [sign * line[key]["clients"] for line in lines],
+            "marker": {"color": colour},
+            "hovertemplate": f"round %{{x}}: %{{y}} {key}<extra></extra>",
+        }
+
+    row = next((row for row in rows if row.runs), None)
+    if row is None:
+        return []
+    traces = [draw(row, "arrived", 1, ARRIVED), draw(row, "left", -1, LEFT)]
+    drawn = layout("round in which they came or went", "clients (arrived +, left -)")
+    drawn["barmode"], drawn["xaxis"]["tickformat"] = "relative", "d"
+    drawn["yaxis"]["zeroline"] = True
+    if len(bars := [trace for trace in traces if trace]) == 0:
+        return []
+    notes = ["Above zero: arrived. Below: left.", *_first_seed(rows)]
+    title = "How many came and went"
+    return [Chart("moves", title, notes, {"data": bars, "layout": drawn})]
+
+
+def _snapshots(rows: Sequence[Row]) -> list[Chart]:
+    """A mark for every snapshot round of FAST, a line for every setting."""
+    traces: list[Figure] = []
+    for row in rows:
+        marks = (
+            [line["t"] + 1 for line in first_run(row)[1] if line.get("snapshot")]
+            if row.runs
+            else []
+        )
+        if marks:
+            traces.append(
+                of_row(row, shown(rows))
+                | {
+                    "x": marks,
+                    "y": [len(traces) + 1] * len(marks),
+                    "mode": "markers",
+                    "marker": {
+                        "symbol": "line-ns-open",
+                        "size": 12,
+                        "line": {"width": 2},
+                        "color": row.look.colour,
+                    },
+                    "hovertemplate": "round %{x}",
+                }
+            )
+    drawn = layout("rounds completed", "setting (by colour)")
+    drawn["xaxis"]["tickformat"] = "d"
+    drawn["yaxis"] |= {"showticklabels": False, "range": [0.3, len(traces) + 0.7]}
+    notes = ["A mark for every round whose clients were drawn uniformly.", *_first_seed(rows)]
+    chart = Chart("snapshots", "Snapshot rounds", notes, {"data": traces, "layout": drawn})
+    return [chart] if traces else []
+
+
+def _labels(rows: Sequence[Row]) -> list[Chart]:
+    """Examples of each label that every client holds."""
+
+    def draw(row: Row) -> Figure | None:
+        held = first_run(row)[1][0].get("holdings")
+        if not held or not held["labels"]:
+            return None
+        counts, ids = np.array(held["labels"], dtype=float), census.named(held["ids"])
+        hover = "client %{y}, label %{x}: %{z} examples"
+        names = [str(label) for label in range(counts.shape[1])]
+        return heat(counts, names, [str(n) for n in ids.tolist()], hover)
+
+    drawn = heat_layout("label (number)", "client (number)", "examples")
+    for axis in ("xaxis", "yaxis"):
+        drawn[axis] |= {"type": "category"}
+    chart = Chart("labels", "What clients hold", _first_seed(rows), {"layout": drawn})
+    return varied(chart, rows, draw)

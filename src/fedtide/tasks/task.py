@@ -1,0 +1,150 @@
+"""A model is a function of one flat vector: `Layout` packs it, `Task` evaluates it."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn import functional
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
+
+from fedtide.core.errors import ConfigError
+from fedtide.core.types import Buffers, Model, Outputs, Vector
+from fedtide.engines.fast.chain import chain_of, outputs
+from fedtide.engines.fast.inplace import frugal
+
+Parameters = Vector | Mapping[str, Tensor]  # all in one, or by name
+Loss = Callable[[Tensor, Tensor], Tensor]  # logits [B, classes], targets [B] -> [B]
+
+
+def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """The default loss, one value per example."""
+    return functional.cross_entropy(logits, targets, reduction="none")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each named parameter lies in the vector; the only place that knows names and shapes."""
+
+    names: tuple[str, ...]
+    shapes: tuple[torch.Size, ...]
+
+    @classmethod
+    def of(cls, module: nn.Module) -> Layout:
+        """The layout of a module's parameters."""
+        named = dict(module.named_parameters())
+        return cls(tuple(named), tuple(p.shape for p in named.values()))
+
+    @property
+    def dim(self) -> int:
+        """The length of the vector."""
+        return sum(shape.numel() for shape in self.shapes)
+
+    def pack(self, parameters: Mapping[str, Tensor]) -> Vector:
+        return torch.cat([parameters[name].detach().reshape(-1) for name in self.names])
+
+    def unpack(self, x: Vector) -> dict[str, Tensor]:
+        pieces = torch.split(x, [shape.numel() for shape in self.shapes])
+        return {n: p.view(s) for n, s, p in zip(self.names, self.shapes, pieces, strict=True)}
+
+
+class _Both(nn.Module):
+    """A module that answers with its features as well; unless it `is_split`, they are its logits."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self.splits = bool(getattr(model, "is_split", False))
+
+    def forward(self, inputs: Tensor) -> Outputs:
+        if self.splits:
+            model = cast(Any, self.model)
+            features = model.embed(inputs)
+            return Outputs(features, model.head(features))
+        logits = self.model(inputs)
+        return Outputs(logits, logits)
+
+
+class Task:
+    """A module and a loss as functions of a vector; it keeps the module's structure, not its values."""
+
+    def __init__(self, module: nn.Module, loss: Loss = cross_entropy) -> None:
+        parameters, buffers = dict(module.named_parameters()), dict(module.named_buffers())
+        if len({(p.dtype, p.device) for p in parameters.values()}) != 1:
+            raise ConfigError(
+                "train.model must be a module whose parameters have one dtype and one device. "
+                f"Got {type(module).__name__} with {len(parameters)} parameters of several or none. "
+                "Convert it with module.float() before the run."
+            )
+        frozen = [name for name, p in parameters.items() if not p.requires_grad]
+        if frozen:
+            raise ConfigError(
+                f"train.model must be a module whose parameters are all trained. Got {frozen[0]!r} with "
+                "requires_grad = False. Make it a buffer, and set train.buffers = 'frozen'."
+            )
+        self.name = type(module).__name__
+        self.loss = loss
+        self.layout = Layout.of(module)
+        self.initial = Model(
+            self.layout.pack(parameters), {n: b.detach().clone() for n, b in buffers.items()}
+        )
+        self.has_convolutions = any(
+            isinstance(part, nn.Conv1d | nn.Conv2d | nn.Conv3d) for part in module.modules()
+        )
+        self.chain = chain_of(module) if loss is cross_entropy else None
+        self.has_dropout = any(isinstance(part, _DropoutNd) for part in module.modules())
+        self.has_batch_norm = any(isinstance(part, _BatchNorm) for part in module.modules())
+        # functional_call swaps values in and out of the module, so each thread needs a copy of its
+        # own; on the meta device a copy is structure without storage.
+        # Copied in one go, or parameters that are tied would come apart.
+        shells: dict[int, Tensor] = {id(b): b.detach().to("meta") for b in buffers.values()}
+        shells |= {id(p): nn.Parameter(p.detach().to("meta")) for p in parameters.values()}
+        self._structure = frugal(copy.deepcopy(_Both(module), shells))
+        self._copies = threading.local()
+
+    def train(self, x: Parameters, buffers: Buffers, inputs: Tensor) -> tuple[Outputs, Buffers]:
+        """Outputs in training mode, and the buffers after this batch."""
+        buffers = {name: buffer.clone() for name, buffer in buffers.items()}
+        out = self._call("trainer", x, buffers, inputs)
+        return out, {name: buffer.detach() for name, buffer in buffers.items()}
+
+    def view(self, x: Vector, buffers: Buffers, inputs: Tensor) -> Outputs:
+        """Outputs in evaluation mode."""
+        return self._call("viewer", x, buffers, inputs)
+
+    def logits(self, model: Model, inputs: Tensor) -> Tensor:
+        """What a model says in evaluation mode, computed in the way that is fastest."""
+        if self.chain and self.chain[0].inputs == inputs.shape[1:].numel():
+            return outputs(self.chain, model.x[None], inputs[None])[-1][0].mT
+        return self.view(model.x, model.buffers, self.arranged(inputs)).logits
+
+    def arranged(self, images: Tensor) -> Tensor:
+        """Images with channels last in memory, which convolutions on a CPU like best.
+
+        Made with `empty`, because one channel is last already and torch would leave its strides as they are.
+        """
+        if images.dim() != 4 or not self.has_convolutions or images.device.type != "cpu":
+            return images
+        return torch.empty_like(images, memory_format=torch.channels_last).copy_(images)
+
+    def _call(self, mode: str, x: Parameters, buffers: Buffers, inputs: Tensor) -> Outputs:
+        if not hasattr(self._copies, mode):
+            self._copies.trainer = copy.deepcopy(self._structure).train()
+            self._copies.viewer = copy.deepcopy(self._structure).eval()
+        named = self.layout.unpack(x) if isinstance(x, Tensor) else x
+        values = {f"model.{n}": v for n, v in (*named.items(), *buffers.items())}
+        return cast(Outputs, functional_call(getattr(self._copies, mode), values, (inputs,)))
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in vars(self).items() if name != "_copies"}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        vars(self).update(state)
+        self._copies = threading.local()

@@ -1,0 +1,89 @@
+"""The [train] section of a study: what a client does in a round."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from fedtide.core.entry_points import Kinds
+from fedtide.core.errors import ConfigError, require
+from fedtide.core.kinds import settle
+from fedtide.core.mix import mixed_buffers
+from fedtide.core.rng import torch_seed
+from fedtide.core.types import Buffers, Dataset
+from fedtide.data.batches import Batching
+from fedtide.engines.base import BufferPolicy
+from fedtide.models import MODELS
+from fedtide.models.base import ModelSpec
+from fedtide.models.dense import Linear
+from fedtide.tasks.task import Loss, Task, cross_entropy
+from fedtide.training.optimisers import RULES, Rule, Sgd
+from fedtide.training.schedules import SCHEDULES, Constant, Schedule
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train(Batching):
+    """`model` is a known kind or its name or, from Python, an `nn.Module` of your own.
+
+    What clients and server remember goes on with the model ("carry"): at a start that installs another
+    model they begin anew. "reset": they begin anew at every start. "keep": the server does, clients do not.
+    """
+
+    model: ModelSpec | nn.Module = field(default_factory=Linear)
+    lr: float = 0.1
+    optimiser: Rule = field(default_factory=Sgd)
+    schedule: Schedule = field(default_factory=Constant)
+    buffers: BufferPolicy = "average"  # of BatchNorm, after a round
+    memories: Literal["carry", "reset", "keep"] = "carry"  # of clients and server, at a new start
+    loss: Loss = cross_entropy
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.model, nn.Module):
+            settle(self, "train.model", "model", ModelSpec, Kinds("models", ModelSpec, MODELS))
+        settle(self, "train.optimiser", "optimiser", Rule, Kinds("optimisers", Rule, RULES))
+        settle(
+            self, "train.schedule", "schedule", Schedule, Kinds("schedules", Schedule, SCHEDULES)
+        )
+        require(math.isfinite(self.lr) and self.lr > 0, "train.lr", "a positive number", self.lr)
+
+    def rate(self, t: int, rounds: int) -> float:
+        """The learning rate in round t since the last start, of so many rounds."""
+        return self.lr * self.schedule.factor(t, rounds)
+
+    def next_buffers(self, old: Buffers, new: Buffers, share: Tensor) -> Buffers:
+        """The global model's buffers after a round, from its old ones and the clients' stacked ones."""
+        return old if self.buffers == "frozen" else mixed_buffers(new, share)
+
+    def task(self, dataset: Dataset, seed: int, device: torch.device) -> Task:
+        """The model as a task for this dataset, freshly initialised."""
+        module = self.model
+        if isinstance(module, ModelSpec):
+            with torch.random.fork_rng():
+                torch.manual_seed(torch_seed(seed, "model"))
+                module = module.build(dataset.shape, dataset.classes, dataset.vocabulary)
+        task = Task(module.to(device), self.loss)
+        some = torch.arange(min(2, len(dataset.train)), device=device)
+        inputs, targets = dataset.train.take(some)
+        logits = task.view(*task.initial, inputs).logits
+        if logits.dim() != 2 or logits.shape[1] < dataset.classes:
+            raise ConfigError(
+                f"train.model must have an output for each of the {dataset.classes} labels of "
+                f"{dataset.name!r}. Got outputs of shape {tuple(logits.shape[1:])} from {task.name}. "
+                "Give the model more outputs or choose another one."
+            )
+        self._check_loss(logits, targets)
+        return task
+
+    def _check_loss(self, logits: Tensor, targets: Tensor) -> None:
+        """Refuse a loss that is a mean or a sum over the batch: engines weigh every example themselves."""
+        shape = tuple(self.loss(logits, targets).shape)
+        require(
+            shape == tuple(targets.shape),
+            "train.loss",
+            f"one value per example: a tensor of shape {tuple(targets.shape)} for {len(targets)} examples",
+            shape,
+            'Write reduction="none", as in nn.CrossEntropyLoss(reduction="none").',
+        )
