@@ -1,5 +1,6 @@
 """Stores that change: arrivals, first in first out, drift, and the pool of all of them."""
 
+import pickle
 from itertools import pairwise
 
 import numpy as np
@@ -51,6 +52,16 @@ def test_a_store_depends_on_nothing_but_seed_round_and_client(rounds, data):
         assert walked.sizes(t, ids).tolist() == [len(one) for one in alone]
         assert [store(walked, t, u) for u in some] == alone
         assert set(walked.held(t, ids)) == {e for one in alone for e in one}
+
+
+def test_stores_in_another_process_count_arrivals_in_arrays_of_their_own():
+    """Arrays larger than a few bytes come out of Ray's object store read-only."""
+    here, buffers = fifo(), []
+    here.sizes(5, EVERYBODY)
+    sent = pickle.dumps(here, protocol=5, buffer_callback=buffers.append)
+    there = pickle.loads(sent, buffers=[bytes(buffer) for buffer in buffers])
+    assert not there.stream.order.flags.writeable
+    assert [store(there, 9, u) for u in EVERYBODY] == [store(here, 9, u) for u in EVERYBODY]
 
 
 def test_nothing_changes_within_a_round_and_much_between():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -138,6 +138,10 @@ class Fifo(Holdings):
     def __post_init__(self) -> None:
         self._round = np.zeros(self.clients, dtype=np.int64)  # up to which arrivals are summed
         self._arrived = np.zeros(self.clients, dtype=np.int64)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Leave the sums behind: another process computes its own, and arrays from Ray are read-only."""
+        return type(self), (self.stream, self.pace, self.seed)
 
     @property
     def clients(self) -> int:
