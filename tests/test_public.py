@@ -1,7 +1,11 @@
 """The public surface is small, what `__all__` says, and every name has a sentence of its own."""
 
 import inspect
+import subprocess
+import sys
 from importlib.resources import files
+
+import pytest
 
 import fedtide
 
@@ -34,6 +38,14 @@ def test_all_names_exist_and_are_documented():
     for name in fedtide.__all__:
         item = getattr(fedtide, name)
         assert isinstance(item, str) or inspect.getdoc(item), name
+
+
+def test_a_name_is_the_same_in_whatever_order_things_are_imported():
+    """`run` is a function and a package: importing from the package must not hide the function."""
+    code = "import fedtide.run.loop, fedtide; assert callable(fedtide.run)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    with pytest.raises(AttributeError, match="module 'fedtide' has no attribute 'walk'"):
+        _ = fedtide.walk
 
 
 def test_all_names_are_typed():

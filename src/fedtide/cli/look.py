@@ -1,0 +1,78 @@
+"""Commands that show what study files may name: `fedtide list` and `fedtide data`."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from fedtide.cli.console import console
+from fedtide.core.errors import ConfigError, choices
+
+
+def list_(
+    room: Annotated[
+        str,
+        typer.Argument(help="What to list, e.g. algorithms; without it, what there is to list."),
+    ] = "",
+) -> None:
+    """List algorithms, datasets, models, partitions, participation, starts ..."""
+    from fedtide.data.datasets import DATASETS
+    from fedtide.run.kinds import ROOMS, kinds
+
+    rooms = ["datasets", *ROOMS]
+    if not room:
+        console.print("Say what to list: " + ", ".join(rooms))
+        return
+    if room not in rooms:
+        raise ConfigError(f"list: {room!r} is not known. {choices(room, rooms)}")
+    table = _table("kind", "what", "settings (default)")
+    if room == "datasets":
+        for name, info in DATASETS.items():
+            table.add_row(name, info.description, f"{info.classes} labels")
+    else:
+        for name, kind in kinds(ROOMS[room]).items():
+            table.add_row(name, _sentence(kind), _settings(kind))
+    console.print(table)
+
+
+def data(
+    name: Annotated[str, typer.Argument(help="A dataset; without it, all of them.")] = "",
+) -> None:
+    """Show which datasets are here, or load one and describe it."""
+    from fedtide.data.datasets import DATASETS, load, place
+
+    if name:
+        dataset = load(name)
+        console.print(
+            f"{name}: {len(dataset.train):,} training and {len(dataset.test):,} test examples, "
+            f"{dataset.classes} labels, inputs of shape {dataset.shape}."
+        )
+        return
+    table = _table("dataset", "here", "what", "licence")
+    for kind, info in DATASETS.items():
+        here = "bundled" if not info.files else "yes" if place(kind) else "no"
+        table.add_row(kind, here, info.description, info.licence)
+    console.print(table)
+    console.print("Set FEDTIDE_DATA to the folder that holds one folder per dataset.")
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _sentence(kind: type) -> str:
+    """The first paragraph of a kind's docstring, in one line."""
+    return (inspect.getdoc(kind) or "").split("\n\n")[0].replace("\n", " ")
+
+
+def _settings(kind: type) -> str:
+    from fedtide import config
+
+    settings: dict[str, Any] = config.settings(kind)
+    return ", ".join(f"{name} = {value}" for name, value in settings.items())

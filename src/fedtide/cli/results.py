@@ -1,0 +1,88 @@
+"""Commands that show results: `fedtide report`, `watch`, `figures` and `table`."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from fedtide.cli.console import console, remark
+
+if TYPE_CHECKING:
+    from fedtide.record.folder import StudyFolder
+
+ResultFolder = Annotated[
+    Path,
+    typer.Argument(
+        help="A study's folder, e.g. runs/quickstart (the newest run in it) or runs/quickstart/2."
+    ),
+]
+FigureFormat = Annotated[
+    Literal["pdf", "png", "svg"], typer.Option("--format", help="File format of the figures.")
+]
+Width = Annotated[
+    Literal["column", "page"], typer.Option(help="As wide as a paper's column or page.")
+]
+TableFormat = Annotated[
+    Literal["latex", "markdown", "csv"], typer.Option("--format", help="Format of the table.")
+]
+
+
+def report(folder: ResultFolder) -> None:
+    """Write report.html anew from a study's journals."""
+    from fedtide.show.report.page import write_report
+
+    console.print(f"Report: {write_report(_newest(folder))}", soft_wrap=True)
+
+
+def watch(
+    folder: Annotated[Path, typer.Argument(help="Folder that studies write to.")] = Path("runs"),
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(help="Port to listen on; 0: any free one.", min=0, max=65535)
+    ] = 8420,
+) -> None:
+    """Follow running studies in a browser; read-only."""
+    from fedtide.show.watch import serve
+
+    def announce(address: str) -> None:
+        console.print(f"Watching {folder} at {address} (Ctrl-C ends it).", markup=False)
+
+    with suppress(KeyboardInterrupt):
+        serve(folder, host, port, announce)
+
+
+def figures(folder: ResultFolder, format_: FigureFormat = "pdf", width: Width = "column") -> None:
+    """Write the report's charts as figures for a paper."""
+    from fedtide.show.figures import write_figures
+
+    for path in write_figures(_newest(folder), format_, width):
+        console.print(str(path), markup=False, highlight=False, soft_wrap=True)
+
+
+def table(
+    folder: ResultFolder,
+    format_: TableFormat = "markdown",
+    rounds: Annotated[
+        bool, typer.Option("--rounds", help="Print every round of every run instead, as CSV.")
+    ] = False,
+) -> None:
+    """Print the results as LaTeX, Markdown or CSV."""
+    from fedtide.measure.results import results
+    from fedtide.show.export import rounds_csv
+    from fedtide.show.tables import table as result_table
+
+    found = results(_newest(folder))
+    typer.echo(rounds_csv(found) if rounds else result_table(found, format_), nl=False)
+
+
+def _newest(folder: Path) -> StudyFolder:
+    """The newest results in a folder; a remark says which ones, if they lie in a folder of their own."""
+    from fedtide.record.folder import StudyFolder
+
+    found = StudyFolder.newest(folder)
+    if found.path != folder:
+        remark(f"the newest results in {folder} are {found.path}")
+    return found

@@ -1,0 +1,137 @@
+"""Commands that take a study file: `fedtide run`, `check` and `cost`."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from signal import SIGTERM
+from typing import Annotated
+
+import typer
+
+from fedtide.cli.console import caution, console, remark
+from fedtide.cli.options import Changes, Json, Seeds, StudyFile
+
+
+def run(
+    study: StudyFile,
+    out: Annotated[Path, typer.Option("--out", help="Folder for results.")] = Path("runs"),
+    changes: Changes = [],  # noqa: B006 (typer copies it)
+    seeds: Seeds = [],  # noqa: B006
+    jobs: Annotated[
+        int, typer.Option(help="How many runs at once; 0: one per CPU core.", min=0)
+    ] = 0,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print the results only, no progress.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per round, and nothing else.")
+    ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue the newest run that has these settings.")
+    ] = False,
+    over_ray: Annotated[
+        bool,
+        typer.Option(
+            "--ray",
+            help="Run on a Ray cluster: the one at RAY_ADDRESS, else one on this machine.",
+        ),
+    ] = False,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Show and save how long each part of a round took.")
+    ] = False,
+) -> None:
+    """Run a study: every setting with every seed, then a table and a report."""
+    from fedtide import config
+    from fedtide.run.study import resumable, run_study
+    from fedtide.show.jsonl import JsonLines
+    from fedtide.show.terminal import Live, kept, results, where_time_went
+
+    plan = config.load(study, changes, seeds)
+    if as_json:
+        with _stoppable() as stop:
+            run_study(plan, out, jobs, JsonLines(plan).watch, resume, stop, over_ray)
+        return
+    if resume and (before := resumable(plan, out)) and before.is_finished:
+        console.print(f"{plan.name} is finished: nothing is left to do.", highlight=False)
+    with _stoppable() as stop, Live(plan, console, quiet) as live:
+        folder, summary = run_study(plan, out, jobs, live.watch, resume, stop, over_ray)
+    console.print(results(plan, summary))
+    caution(summary.get("cautions", ()))
+    if profile:
+        console.print(where_time_went(folder))
+    console.print(f"Report: {folder.path / 'report.html'}", soft_wrap=True)
+    console.print(f"Numbers: {folder.path / 'summary.json'}", soft_wrap=True)
+    console.print(kept(folder, out / plan.name), markup=False, soft_wrap=True)
+
+
+@contextmanager
+def _stoppable() -> Iterator[Callable[[], bool]]:
+    """Let Ctrl-C or kill stop a study after a whole round, and print the command that continues it."""
+    from fedtide.record.checkpoint import Stopped
+    from fedtide.run.signals import Signals
+
+    with Signals() as signals:
+        try:
+            yield signals.stop
+        except Stopped as stopped:
+            words = [word for word in sys.argv[1:] if word != "--resume"]
+            command = shlex.join(["fedtide", *words, "--resume"])
+            where = f" in {stopped.folder}" if stopped.folder else ""
+            remark(
+                f"stopped after a whole round; everything is kept{where}. Go on with:\n  {command}"
+            )
+            sys.exit(128 + (signals.number or SIGTERM))
+
+
+def check(study: StudyFile, changes: Changes = [], seeds: Seeds = []) -> None:  # noqa: B006
+    """Check a study file without running it, and say what it would run."""
+    from fedtide import config
+    from fedtide.run.preflight import foreseen
+
+    plan = config.load(study, changes, seeds)
+    rounds = sum(run_.experiment.population.length for run_ in plan.runs)
+    console.print(
+        f"{plan.name}: {len(plan.cells)} settings x {len(plan.seeds)} seeds, {rounds} rounds in all."
+    )
+    for cell in plan.cells:
+        console.print(f"  {cell.label}", markup=False, highlight=False)
+    for name, here in {
+        c.experiment.data.title: c.experiment.data.is_here for c in plan.cells
+    }.items():
+        console.print(
+            f"Data: {name} {'is here' if here else f'is not here: see fedtide data {name}'}"
+        )
+    caution(foreseen(plan.settings))
+
+
+def cost(
+    study: StudyFile,
+    changes: Changes = [],  # noqa: B006
+    seeds: Seeds = [],  # noqa: B006
+    rounds: Annotated[int, typer.Option(help="Rounds to draw for every seed.", min=1)] = 100,
+    as_json: Json = False,
+) -> None:
+    """Show what a round costs on the study's network, without training: seconds, joules, stragglers."""
+    from fedtide import config
+    from fedtide.run.cost import price
+    from fedtide.show.terminal import costs, straggling
+
+    plan = config.load(study, changes, seeds)
+    prices = [price(cell.experiment, plan.seeds, rounds) for cell in plan.cells]
+    if as_json:
+        cells = [
+            {"settings": dict(cell.settings), **found}
+            for cell, found in zip(plan.cells, prices, strict=True)
+        ]
+        typer.echo(json.dumps({"study": plan.name, "rounds": rounds, "cells": cells}, indent=2))
+        return
+    console.print(costs(plan, prices))
+    for cell, found in zip(plan.cells, prices, strict=True):
+        if found["straggle_share"]:
+            text = f"Straggling, {cell.label}: {straggling(found)}"
+            console.print(text, markup=False, highlight=False)
