@@ -25,7 +25,7 @@ from fedtide.algorithms.mifa import Mifa
 from fedtide.algorithms.scaffold import Scaffold
 from fedtide.core.errors import ConfigError, EngineError, TrainingError
 from fedtide.core.trees import leaves
-from fedtide.core.types import Cohort, Examples, Work
+from fedtide.core.types import Cohort, Examples
 from fedtide.data.batches import Batching, ClientData
 from fedtide.data.holdings import Fifo, Pace, Static
 from fedtide.engines.kinds import EngineChoice
@@ -33,7 +33,7 @@ from fedtide.guard.faults import Faults
 from fedtide.measure.evaluation import Evaluation
 from fedtide.population.sessions import Alternating, Fixed, Pattern
 from fedtide.record.checkpoint import Checkpoints, Stopped
-from fedtide.record.journal import Journal, answered, read
+from fedtide.record.journal import Journal, read
 from fedtide.run.study import run_study
 from fedtide.starts.previous import Previous
 from fedtide.starts.similarity import Similarity
@@ -480,14 +480,6 @@ def test_without_ray_the_way_out_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(EngineError, match=r"pip install fedtide\[ray\]"):
         World().engine("ray")
-
-
-def test_clients_that_are_lost_send_nothing():
-    line = {"cohort": 3, "clients": [4, 5, 6], "bytes_up": 30, "bytes_down": 60}
-    work = Work(np.ones(3), np.ones(3), 1, 20, 10, 7)
-    assert answered(line, np.array([4, 5, 6]), work) == line
-    lost = {"cohort": 2, "clients": [4, 6], "bytes_up": 20, "bytes_down": 60, "lost": 1}
-    assert answered(line, np.array([4, 6]), work) == lost
 
 
 # Many runs

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from fedtide.config import load
-from fedtide.run.study import Progress
+from fedtide.record.line import Progress
 from fedtide.show.terminal import Live, results
 
 STUDY = """

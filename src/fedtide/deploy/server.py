@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
@@ -16,8 +18,9 @@ from fedtide.deploy.engine import Deployed
 from fedtide.deploy.roster import Roster
 from fedtide.deploy.up import MARK
 from fedtide.population.live import Live
+from fedtide.record.line import Progress
 from fedtide.run.experiment import Experiment
-from fedtide.run.study import Cell, Progress, Study, run_study
+from fedtide.run.study import Cell, Study, run_study
 
 
 def server_app(file: Path, hook: Hook) -> ServerApp:
@@ -88,7 +91,7 @@ def _clients(e: Experiment, hook: Hook) -> int:
 
 
 def _watch(news: Progress) -> None:
-    line = news.line
+    line: Mapping[str, Any] = news.line
     words = [f"{line['cohort']} of {line['population']} clients"]
     for word in ("arrived", "left"):
         if line.get(word, {}).get("clients"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from fedtide.measure.evaluation import IN_A_ROW, TOO_HIGH, has_diverged
-from fedtide.record.journal import Line
+from fedtide.record.line import Line
 
 MANY_EMPTY = 0.1  # of the rounds: a reader should know
 NAMED = 3  # settings; more are counted

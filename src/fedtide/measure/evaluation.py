@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from fedtide.core.errors import TrainingError, require
 from fedtide.measure.probes import PROBES
-from fedtide.record.journal import Line
+from fedtide.record.line import Line
 
 TOO_HIGH = 10.0  # times the untrained model's test loss
 IN_A_ROW = 3  # evaluations with such a loss: training has diverged
@@ -25,7 +25,9 @@ class Evaluation:
         """Is the model tested after round t?"""
         return (t + 1) % self.every == 0 or t + 1 == length
 
-    def judged(self, line: Line, before: Sequence[Line], untrained: Callable[[], float]) -> Line:
+    def judged(
+        self, line: Line, before: Sequence[Line], untrained: Callable[[], float]
+    ) -> dict[str, Any]:
         """`diverged`, if the loss is too high: in how many evaluations running it was, this one included.
 
         `untrained` is the untrained model's loss on the same examples. Computed from the lines before alone,
@@ -33,8 +35,10 @@ class Evaluation:
         """
         if line["loss"] is None or not line["loss"] > TOO_HIGH * untrained():
             return {}
-        last = next((line for line in reversed(before) if line["loss"] is not None), {})
-        return {"diverged": last.get("diverged", 0) + 1}
+        last = next(
+            (line.get("diverged", 0) for line in reversed(before) if line["loss"] is not None), 0
+        )
+        return {"diverged": last + 1}
 
     def check(self, line: Line) -> None:
         """Raise an error if training has diverged and the study stops then."""

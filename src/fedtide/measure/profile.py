@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from fedtide.record.journal import Line
+from fedtide.record.line import Line
 
 # A round's phases as the journal books them, in the words of a reader.
 PHASES = {

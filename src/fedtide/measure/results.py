@@ -10,7 +10,7 @@ from fedtide.measure.metrics import Metric, metrics
 from fedtide.measure.summary import beside_first, is_even, spread
 from fedtide.measure.targets import common_target, to_target
 from fedtide.record.folder import CellRecord, StudyFolder, word
-from fedtide.record.journal import Line
+from fedtide.record.line import Line
 from fedtide.show.report.colours import PALETTE, Look, look
 
 

@@ -5,7 +5,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from fedtide.measure.metrics import Metric, against
-from fedtide.record.journal import Line
+from fedtide.record.line import Line
 
 
 def summarised(

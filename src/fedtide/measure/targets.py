@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from fedtide.measure.metrics import Metric
-from fedtide.record.journal import Line
+from fedtide.record.line import Line
 
 COSTS: dict[str, Callable[[Line], float]] = {
     "rounds_to_target": lambda line: 1.0,

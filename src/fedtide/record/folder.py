@@ -33,7 +33,8 @@ from safetensors.torch import save
 from fedtide.core.errors import OutputError
 from fedtide.core.types import Model
 from fedtide.record.files import write_bytes, write_json, write_text, writing
-from fedtide.record.journal import Line, read
+from fedtide.record.journal import read
+from fedtide.record.line import Line
 from fedtide.tasks.task import Layout
 
 if sys.platform != "win32":

@@ -7,13 +7,11 @@ import os
 from collections.abc import Mapping
 from hashlib import blake2b
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, cast
 
 from fedtide.core.errors import OutputError
-from fedtide.core.types import Ids, Plan, Session, Work
 from fedtide.record.files import writing
-
-Line = dict[str, Any]
+from fedtide.record.line import Line
 
 
 class Mark(NamedTuple):
@@ -39,7 +37,7 @@ class Journal:
                 self._file = path.open(mode, buffering=0)  # nothing waits that a crash could lose
 
     def append(self, line: Mapping[str, Any]) -> None:
-        self.lines.append(dict(line))
+        self.lines.append(cast(Line, dict(line)))
         if self._file:
             with writing(self._path):
                 self._write(json.dumps(line, allow_nan=False).encode() + b"\n")
@@ -84,64 +82,6 @@ class Journal:
             left = left[self._file.write(left) :]
         self._size += len(content)
         self._hash.update(content)
-
-
-def described(t: int, session: Session, asked: Ids, plan: Plan, work: Work, lr: float) -> Line:
-    """The line of a round before it is trained and evaluated."""
-    ids = asked[plan.able]
-    return {
-        "t": t,
-        "session": session.number,
-        "round_in_session": t - session.first,
-        "population": len(session.clients),
-        "cohort": len(ids),
-        "absent": len(asked) - len(ids),  # drawn, but could not take part
-        "clients": ids.tolist(),
-        "stragglers": asked[
-            ~plan.able & (work.steps > 0)
-        ].tolist(),  # had data, could not afford it
-        "accuracy": None,
-        "loss": None,
-        "train_accuracy": None,
-        "train_loss": None,
-        "lr": lr,
-        "steps": int(plan.steps[plan.able].sum()),
-        "bytes_down": len(ids) * work.bytes_down,
-        "bytes_up": len(ids) * work.bytes_up,
-        "latency": plan.latency,  # simulated seconds
-        "joules": float(plan.joules.sum()),
-        **by_phase(plan),
-    }
-
-
-def by_phase(plan: Plan) -> Line:
-    """What the clients of a round spent receiving, computing and sending, if the network tells."""
-    if plan.seconds_by is None or plan.joules_by is None:
-        return {}
-    begun = plan.seconds > 0
-    return {
-        "seconds_by_phase": {  # mean over those who began
-            name: float(part[begun].mean()) if begun.any() else 0.0
-            for name, part in plan.seconds_by._asdict().items()
-        },
-        "joules_by_phase": {
-            name: float(part.sum()) for name, part in plan.joules_by._asdict().items()
-        },
-    }
-
-
-def answered(line: Line, ids: Ids, work: Work) -> Line:
-    """The line when these clients have answered; the others are counted as lost."""
-    lost = line["cohort"] - len(ids)
-    if not lost:
-        return line
-    back = {"cohort": len(ids), "clients": ids.tolist(), "bytes_up": len(ids) * work.bytes_up}
-    return line | back | {"lost": lost}
-
-
-def charged(line: Line, bill: Mapping[str, Any]) -> Line:
-    """The line with the costs of what a start made clients do before the round."""
-    return line | {name: line.get(name, 0) + cost for name, cost in bill.items()}
 
 
 def read(path: Path) -> list[Line]:

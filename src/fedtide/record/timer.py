@@ -3,7 +3,7 @@
 from time import perf_counter
 
 
-class Clock:
+class Timer:
     """Every `lap` books the time since the last one under a name."""
 
     def __init__(self) -> None:

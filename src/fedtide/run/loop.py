@@ -16,8 +16,9 @@ from fedtide.measure.metrics import Metric, metrics
 from fedtide.measure.probes import Finished, probed
 from fedtide.record.checkpoint import Checkpoints
 from fedtide.record.checkpoint.codec import declared
-from fedtide.record.journal import Journal, Line, answered, charged, described
-from fedtide.record.timer import Clock
+from fedtide.record.journal import Journal
+from fedtide.record.line import Line, added, begun, billed, received
+from fedtide.record.timer import Timer
 from fedtide.run.world import House
 from fedtide.show.notebook import card, figure, frame
 from fedtide.starts.archive import Archive
@@ -82,11 +83,11 @@ def run(
         first, (now, who) = resumed(e, house, journal, checkpoints)
         for line in journal.lines:  # of before
             watch(line)
-        clock = Clock()
+        timer = Timer()
         for t in range(first, e.population.length):
             session = e.population.at(t, e.seed)  # who exists
             now, facts, bill = begin(e, house, t, session, now, t == first)  # someone came or went
-            clock.lap("session")
+            timer.lap("session")
 
             ids, news = e.participation.take(who, t, session, e.seed)  # who takes part
             down = algorithm.broadcast(now.server)
@@ -97,10 +98,10 @@ def run(
             now = now._replace(network=network)
             asked, ids, steps = ids, ids[plan.able], plan.steps[plan.able]
             lr = e.train.rate(t - now.era.first, horizon(e, session, now.era))
-            line = described(t, session, asked, plan, work, lr) | dict(news) | struck
+            line = added(begun(t, session, asked, plan, work, lr), {**news, **struck})
             line["bytes_down"] += house.first_downloads(ids, journal.lines)
-            line |= census(e, house, t, session)  # who came and went
-            clock.lap("select")
+            line = added(line, census(e, house, t, session))  # who came and went
+            timer.lap("select")
 
             if len(ids):
                 sent = house.engine.run(
@@ -118,9 +119,10 @@ def run(
                 result = gate.received(sent, hostile, t)  # some may be lost or refused
                 now = remembered(e, house, now, sent, result.ids)
                 del sent
-                ids, line = result.ids, answered(line, result.ids, work) | dict(result.facts)
-                clock.lap("train")
-                clock.part("gather", "train", result.gather)
+                ids = result.ids
+                line = added(received(line, ids, work), result.facts)
+                timer.lap("train")
+                timer.part("gather", "train", result.gather)
             if len(ids):  # without a cohort the model stays as it is
                 cohort = house.cohort(t, ids, result.walk)
                 server = gate.aggregated(algorithm, now.server, result, cohort, asked)
@@ -129,24 +131,25 @@ def run(
                 done = Finished(
                     t, session, now.model, model, result.up, cohort, plan, looks, algorithm
                 )
-                line |= result.means | probed(e.evaluation.probes, done)
-                line |= algorithm.facts(server, cohort)
-                era = now.era.after(line["train_accuracy"])
+                means = result.means
+                line = added(line, means | probed(e.evaluation.probes, done))
+                line = added(line, algorithm.facts(server, cohort))
+                era = now.era.after(means["train_accuracy"])
                 now = now._replace(server=server, model=model, era=era, made=now.made + 1)
                 del result, done  # uploads are large: gone before the next ones come
-            line |= gate.noted(asked, ids)
-            clock.lap("aggregate")
+            line = added(line, gate.noted(asked, ids))
+            timer.lap("aggregate")
 
             line = evaluated(e, house, session, now.model, line, journal.lines)
-            clock.lap("evaluate")
-            line = charged(line, bill) | {**facts, "seconds": clock.seconds}
-            clock = Clock()
+            timer.lap("evaluate")
+            line = added(billed(line, bill), {**facts, "seconds": timer.seconds})
+            timer = Timer()
             journal.append(line)  # what is kept
             watch(line)
             e.evaluation.check(line)
             who = e.participation.observe(who, Round(t, ids, line))
             checkpoints.after(t + 1, (now, who), house.engine.memory, journal)  # nothing is lost
-            clock.lap("record")  # booked with the next round
+            timer.lap("record")  # booked with the next round
         return History(e, journal.lines, now.model, house.layout, house.engine.why)
 
 
@@ -182,16 +185,16 @@ def evaluated(
     t, length = line["t"], e.population.length
     if len(session.clients) and e.evaluation.due(t, length):
         accuracy, loss = house.evaluate(t, model)
-        line = line | {"accuracy": accuracy, "loss": loss}
-        line |= e.evaluation.judged(line, before, house.untrained_loss)
+        line = added(line, {"accuracy": accuracy, "loss": loss})
+        line = added(line, e.evaluation.judged(line, before, house.untrained_loss))
     if t + 1 < length:
         return line
     if e.evaluation.fairness:
-        line = line | {"fairness": served(house, [*before, line], model)}
-    return line | e.gate.price([*before, line], e.is_uniform)
+        line = added(line, {"fairness": served(house, [*before, line], model)})
+    return added(line, e.gate.price([*before, line], e.is_uniform))
 
 
-def census(e: Experiment, house: House, t: int, session: Session) -> Line:
+def census(e: Experiment, house: House, t: int, session: Session) -> dict[str, Any]:
     """Who came and who left, where a session begins; in the first round also what clients hold."""
     if t != session.first:
         return {}

@@ -22,7 +22,8 @@ from fedtide.measure.summary import beside_first, summarised
 from fedtide.record.checkpoint import Checkpoints, Stopped
 from fedtide.record.files import write_json
 from fedtide.record.folder import StudyFolder, labelled, write_model
-from fedtide.record.journal import Journal, Line, read
+from fedtide.record.journal import Journal, read
+from fedtide.record.line import Line, Progress
 from fedtide.record.settings import differences, plain
 from fedtide.run.experiment import Experiment
 from fedtide.run.loop import run
@@ -96,15 +97,6 @@ class Run(NamedTuple):
     cell: int
     label: str
     experiment: Experiment
-
-
-class Progress(NamedTuple):
-    """News from a run."""
-
-    label: str
-    seed: int
-    line: Line
-    cell: int = 0  # the run's, by number
 
 
 Watch = Callable[[Progress], None]

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any
 
 from fedtide.measure.results import Results, Row
-from fedtide.record.journal import Line
+from fedtide.record.line import Line
 
 Cells = Sequence[Any]
 NUMBERS = (int, float)

@@ -6,7 +6,8 @@ import json
 import os
 import sys
 
-from fedtide.run.study import Progress, Study
+from fedtide.record.line import Progress
+from fedtide.run.study import Study
 
 
 class JsonLines:

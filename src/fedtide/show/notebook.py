@@ -8,7 +8,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from fedtide.core.errors import needs
-from fedtide.record.journal import Line
+from fedtide.measure.metrics import evaluated
+from fedtide.record.line import Line
 from fedtide.show.report.colours import look
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def figure(lines: Sequence[Line]) -> Figure:
     """Test accuracy and loss over the rounds; every other session is shaded."""
     from plotly.graph_objects import Figure, Scatter
 
-    tested = [line for line in lines if line["accuracy"] is not None]
+    tested = evaluated(lines)
     rounds = [line["t"] + 1 for line in tested]
     curves = {
         "accuracy (%)": [100 * line["accuracy"] for line in tested],

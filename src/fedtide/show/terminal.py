@@ -18,8 +18,8 @@ from fedtide.measure.profile import profile
 from fedtide.measure.summary import spread
 from fedtide.record.files import write_json
 from fedtide.record.folder import StudyFolder, word
-from fedtide.record.journal import Line
-from fedtide.run.study import Progress as News
+from fedtide.record.line import Line
+from fedtide.record.line import Progress as News
 from fedtide.run.study import Study
 
 Metrics = dict[str, Any]

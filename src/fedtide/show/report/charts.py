@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from operator import itemgetter
 from statistics import fmean
 from typing import Any, NamedTuple
 
 from fedtide.measure.results import Row, ranked
-from fedtide.record.journal import Line
+from fedtide.record.line import Line
 from fedtide.show.report.colours import Look, look
 from fedtide.show.report.sessions import Span, common_spans
 
@@ -73,7 +73,11 @@ def _percent(line: Line) -> float | None:
 
 def _share(key: str) -> Callable[[Line], float | None]:
     """A share that some journals have, in percent."""
-    return lambda line: None if line.get(key) is None else 100 * line[key]
+
+    def share(line: Mapping[str, Any]) -> float | None:
+        return None if line.get(key) is None else 100 * line[key]
+
+    return share
 
 
 ACCURACY = Quantity("accuracy", "Test accuracy", "test accuracy (%)", 2, "%{y:.1f} %", _percent)

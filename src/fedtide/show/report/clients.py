@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from fedtide.measure.results import Row
-from fedtide.record.journal import Line
 from fedtide.show.report.charts import Chart, Figure, layout, of_row, shown
 
 DOTS = 12_000  # of a chart, over all its settings: keeps the file small
@@ -85,13 +84,13 @@ def _traces(row: Row, fact: Fact, settings: int, visible: set[int]) -> Iterator[
         }
 
 
-def _epochs(lines: Sequence[Line], fact: Fact) -> int:
+def _epochs(lines: Sequence[Mapping[str, Any]], fact: Fact) -> int:
     """How many numbers a client has."""
     first = lines[0][fact.key][0] if lines else []
     return len(first) if isinstance(first, list) else 1
 
 
-def _numbers(line: Line, fact: Fact, epoch: int) -> list[float]:
+def _numbers(line: Mapping[str, Any], fact: Fact, epoch: int) -> list[float]:
     return [each[epoch] if isinstance(each, list) else each for each in line[fact.key]]
 
 

@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from fedtide.measure.results import Row
-from fedtide.record.journal import Line
+from fedtide.record.line import Line
 from fedtide.show.report.charts import (
     ACCURACY,
     POINTS,

@@ -7,6 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from fedtide.measure.results import Row
+from fedtide.record.line import FairnessView
 from fedtide.show.report.charts import Chart, Figure, layout, of_row, shown
 
 GROUPS = ("often", "rarely", "never")
@@ -40,12 +41,12 @@ def fairness_charts(rows: Sequence[Row]) -> list[Chart]:
     ]
 
 
-def _views(row: Row) -> list[dict[str, Any]]:
+def _views(row: Row) -> list[FairnessView]:
     """What the last line of each finished run says."""
     return [lines[-1]["fairness"] for lines in row.runs.values() if lines[-1].get("fairness")]
 
 
-def _bars(row: Row, views: list[dict[str, Any]], visible: bool) -> Figure:
+def _bars(row: Row, views: list[FairnessView], visible: bool) -> Figure:
     heights: list[float | None] = []
     for group in GROUPS:
         values = [view["groups"][group]["accuracy"] for view in views]
@@ -54,7 +55,7 @@ def _bars(row: Row, views: list[dict[str, Any]], visible: bool) -> Figure:
     return _trace(row, list(GROUPS), heights, visible) | {"type": "bar"}
 
 
-def _histogram(row: Row, view: dict[str, Any], visible: bool) -> Figure:
+def _histogram(row: Row, view: FairnessView, visible: bool) -> Figure:
     found = view["histogram"]
     line = {"mode": "lines", "line": {"color": row.look.colour, "shape": "hv"}}
     return _trace(row, found["rounds"], found["clients"], visible) | line

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedtide.measure import census
 from fedtide.measure.results import Row
-from fedtide.record.journal import Line
+from fedtide.record.line import Line
 from fedtide.show.report.charts import (
     ABSENT,
     COHORT,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from fedtide.measure.results import Row
-from fedtide.record.journal import Line
+from fedtide.record.line import Line
 
 
 class Span(NamedTuple):

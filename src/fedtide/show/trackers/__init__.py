@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from fedtide.record.journal import Line
+from fedtide.record.line import Line
 from fedtide.show.trackers.kinds import Logbook, Tracked, Tracker
 
 Key = tuple[int, int]  # of a run: its cell and its seed

@@ -5,14 +5,13 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from threading import Lock
 from time import time
 from typing import Any
 
 from fedtide.record.folder import StudyFolder
-from fedtide.record.journal import Line
 from fedtide.show.report.colours import look
 from fedtide.show.watch.tail import Rewritten, Tail
 
@@ -157,7 +156,7 @@ class Wall:
                 self._ends.add(number)
         self.behind = left <= 0
 
-    def _event(self, run: int, line: Line) -> Event:
+    def _event(self, run: int, line: Mapping[str, Any]) -> Event:
         seconds = sum(line["seconds"].values())
         self._longest = max(self._longest, seconds)
         return (run, line["t"], *(line[column] for column in COLUMNS), round(seconds, 3))

@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from fedtide.record.journal import Line
+from fedtide.record.line import Line
 
 
 class Rewritten(Exception):
