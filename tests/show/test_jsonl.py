@@ -31,7 +31,12 @@ def expected(folder):
 
 def test_one_object_per_round_equal_to_the_journal(study, tmp_path, capsys):
     plan = config.load(study, seeds=[7])
-    run_study(plan, tmp_path, jobs=1, watch=JsonLines(plan).watch)
+    run_study(
+        plan,
+        tmp_path,
+        jobs=1,
+        watch=JsonLines(plan.name, [cell.settings for cell in plan.cells]).watch,
+    )
     objects = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert len(objects) == 4
     assert objects == expected(tmp_path / "small/1")

@@ -1,31 +1,18 @@
 """What a person sees while a study runs, drawn by rich into a text."""
 
 from io import StringIO
-from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
-from fedtide.config import load
 from fedtide.record.line import Progress
-from fedtide.show.terminal import Live, results
+from fedtide.show.terminal import LiveView, results
 
-STUDY = """
-[population]
-kind = "fixed"
-clients = 1200
-rounds = 3
-[compare]
-algorithm = ["fedavg", "moon"]
-seed = [1, 2]
-"""
+ROUNDS = {(f"algorithm = {name}", seed): 3 for name in ("fedavg", "moon") for seed in (1, 2)}
 
 
-@pytest.fixture
-def study(tmp_path):
-    path = tmp_path / "tides.toml"
-    path.write_text(STUDY)
-    return load(path)
+def view(console=None, quiet=False):
+    return LiveView("tides", ROUNDS, console or Console(file=StringIO()), quiet)
 
 
 def news(label, t, accuracy, seed=1):
@@ -39,8 +26,8 @@ def shown(live, width=80):
     return console.file.getvalue()
 
 
-def test_bar_accuracy_best_clients_and_time_left(study):
-    live = Live(study, Console(file=StringIO(), force_terminal=True), quiet=False)
+def test_bar_accuracy_best_clients_and_time_left():
+    live = view(Console(file=StringIO(), force_terminal=True))
     live.watch(news("fedavg", 0, 0.6))
     live.watch(news("fedavg", 1, 0.5))
     live.watch(news("moon", 0, None, seed=2))
@@ -53,23 +40,23 @@ def test_bar_accuracy_best_clients_and_time_left(study):
     assert moon[-7:] == ["2", "1/3", "-", "-", "30", "of", "1,200"]
 
 
-def test_a_round_without_a_test_keeps_the_last_accuracy(study):
-    live = Live(study, Console(file=StringIO()), quiet=False)
+def test_a_round_without_a_test_keeps_the_last_accuracy():
+    live = view()
     live.watch(news("fedavg", 0, 0.6))
     live.watch(news("fedavg", 1, None))
     assert "2/3     60.0%  60.0%" in shown(live)
 
 
-def test_a_finished_run_leaves_the_screen(study):
-    live = Live(study, Console(file=StringIO()), quiet=False)
+def test_a_finished_run_leaves_the_screen():
+    live = view()
     for t in range(3):
         live.watch(news("fedavg", t, 0.5))
     assert "fedavg" not in shown(live)
     assert "3/12 rounds" in shown(live)
 
 
-def test_fits_a_narrow_window(study):
-    live = Live(study, Console(file=StringIO()), quiet=False)
+def test_fits_a_narrow_window():
+    live = view()
     live.watch(news("fedavg", 0, 0.5))
     lines = shown(live, 56).splitlines()
     assert len(lines) == 3  # nothing is folded
@@ -79,16 +66,16 @@ def test_fits_a_narrow_window(study):
 
 
 @pytest.mark.parametrize(("terminal", "quiet"), [(False, False), (True, True), (False, True)])
-def test_silent_where_nobody_looks(study, terminal, quiet):
+def test_silent_where_nobody_looks(terminal, quiet):
     file = StringIO()
-    with Live(study, Console(file=file, force_terminal=terminal), quiet) as live:
+    with view(Console(file=file, force_terminal=terminal), quiet) as live:
         live.watch(news("fedavg", 0, 0.6))
     assert file.getvalue() == ""
 
 
-def test_draws_on_a_terminal_and_cleans_up(study):
+def test_draws_on_a_terminal_and_cleans_up():
     file = StringIO()
-    with Live(study, Console(file=file, force_terminal=True, width=80), quiet=False) as live:
+    with view(Console(file=file, force_terminal=True, width=80)) as live:
         live.watch(news("fedavg", 0, 0.6))
         live._screen.refresh()
     assert "60.0%" in file.getvalue()
@@ -106,7 +93,7 @@ def test_the_table_leaves_room_for_the_settings():
 
     cells = [{"settings": {"case": "a long name of a setting"}, "metrics": metrics()}] * 2
     console = Console(file=StringIO(), width=80)
-    console.print(results(SimpleNamespace(name="tides", seeds=(1, 2)), {"cells": cells}))
+    console.print(results("tides", 2, {"cells": cells}))
     text = console.file.getvalue()
     assert "a long name" in text
     assert "0.0123" in text  # joules, not 0.0
@@ -128,7 +115,7 @@ def test_the_best_setting_is_so_over_all_sessions_of_each_seed():
         {"settings": {"lr": 0.1}, "metrics": metrics([0.4, 0.9], [0.4])},
         {"settings": {"lr": 0.2}, "metrics": metrics([0.5, 0.1], [0.5])},
     ]
-    table = results(SimpleNamespace(name="tides", seeds=(1, 2)), {"cells": cells})
+    table = results("tides", 2, {"cells": cells})
     assert [row.style for row in table.rows] == ["bold", None]
 
 
@@ -139,8 +126,7 @@ def test_a_study_with_every_column_shows_the_ones_that_matter():
     told = {name: {"mean": 0.5, "std": 0.0, "values": [0.5]} for name in names.split()}
     lists = {"mean": [0.5], "std": [0.0], "values": [[0.5]]}
     told |= {"transition_accuracy": lists, "recovery_rounds": lists}
-    study = SimpleNamespace(name="tides", seeds=(1,))
-    table = results(study, {"cells": [{"settings": {}, "metrics": told}]})
+    table = results("tides", 1, {"cells": [{"settings": {}, "metrics": told}]})
     titles = [column.header for column in table.columns]
     assert "simulated\nepsilon" in titles
     assert "joules" not in titles

@@ -49,18 +49,20 @@ def run(
     from fedtide import config
     from fedtide.run.study import resumable, run_study
     from fedtide.show.jsonl import JsonLines
-    from fedtide.show.terminal import Live, kept, results, where_time_went
+    from fedtide.show.terminal import LiveView, kept, results, where_time_went
 
     plan = config.load(study, changes, seeds)
     if as_json:
+        lines = JsonLines(plan.name, [cell.settings for cell in plan.cells])
         with _stoppable() as stop:
-            run_study(plan, out, jobs, JsonLines(plan).watch, resume, stop, over_ray)
+            run_study(plan, out, jobs, lines.watch, resume, stop, over_ray)
         return
     if resume and (before := resumable(plan, out)) and before.is_finished:
         console.print(f"{plan.name} is finished: nothing is left to do.", highlight=False)
-    with _stoppable() as stop, Live(plan, console, quiet) as live:
+    rounds = {(r.label, r.experiment.seed): r.experiment.population.length for r in plan.runs}
+    with _stoppable() as stop, LiveView(plan.name, rounds, console, quiet) as live:
         folder, summary = run_study(plan, out, jobs, live.watch, resume, stop, over_ray)
-    console.print(results(plan, summary))
+    console.print(results(plan.name, len(plan.seeds), summary))
     caution(summary.get("cautions", ()))
     if profile:
         console.print(where_time_went(folder))
@@ -130,7 +132,7 @@ def cost(
         ]
         typer.echo(json.dumps({"study": plan.name, "rounds": rounds, "cells": cells}, indent=2))
         return
-    console.print(costs(plan, prices))
+    console.print(costs(plan.name, [cell.settings for cell in plan.cells], prices))
     for cell, found in zip(plan.cells, prices, strict=True):
         if found["straggle_share"]:
             text = f"Straggling, {cell.label}: {straggling(found)}"

@@ -20,7 +20,6 @@ from fedtide.record.files import write_json
 from fedtide.record.folder import StudyFolder, word
 from fedtide.record.line import Line
 from fedtide.record.line import Progress as News
-from fedtide.run.study import Study
 
 Metrics = dict[str, Any]
 
@@ -48,13 +47,16 @@ class RunStatus(NamedTuple):
         return RunStatus(line, new, max(new, new if self.best is None else self.best))
 
 
-class Live:
-    """All rounds of a study as a bar, and every run at work; silent where nobody is looking."""
+class LiveView:
+    """A progress bar over all rounds of a study and a row for every run at work; silent without a terminal.
 
-    def __init__(self, study: Study, console: Console, quiet: bool) -> None:
-        self._rounds = {
-            (run.label, run.experiment.seed): run.experiment.population.length for run in study.runs
-        }
+    `rounds` has the length of each run, by the label of its settings and its seed.
+    """
+
+    def __init__(
+        self, study: str, rounds: Mapping[tuple[str, int], int], console: Console, quiet: bool
+    ) -> None:
+        self._rounds = rounds
         self._running: dict[tuple[str, int], RunStatus] = {}
         self._progress = Progress(
             TextColumn("{task.description}", markup=False),
@@ -65,7 +67,7 @@ class Live:
             TextColumn("left"),
             expand=True,
         )
-        self._task = self._progress.add_task(study.name, total=sum(self._rounds.values()))
+        self._task = self._progress.add_task(study, total=sum(self._rounds.values()))
         self._screen = Screen(
             get_renderable=self.view, console=console, refresh_per_second=8, transient=True
         )
@@ -116,10 +118,10 @@ def _accuracy(value: float | None) -> str:
     return "-" if value is None else f"{value:.1%}"
 
 
-def results(study: Study, summary: dict[str, Any]) -> Table:
+def results(study: str, seeds: int, summary: dict[str, Any]) -> Table:
     """The table at the end: one row per setting, mean and spread over the seeds; the best in bold."""
-    cells, seeds = summary["cells"], len(study.seeds)
-    title = f"{study.name}: mean ± std over {seeds} seeds" if seeds > 1 else study.name
+    cells = summary["cells"]
+    title = f"{study}: mean ± std over {seeds} seeds" if seeds > 1 else study
     table = Table(title=title, title_justify="left")
     names = list(dict.fromkeys(key for cell in cells for key in cell["settings"]))
     for name in names or ["setting"]:
@@ -207,17 +209,19 @@ COLUMNS: dict[str, Callable[[Metrics], str]] = {
 }
 
 
-def costs(study: Study, prices: Sequence[Mapping[str, Any]]) -> Table:
-    """What a round of each setting costs: means over drawn rounds, and how far they lie apart."""
-    table = Table(title=f"{study.name}: one round", title_justify="left")
-    names = list(dict.fromkeys(key for cell in study.cells for key in cell.settings))
+def costs(
+    study: str, settings: Sequence[Mapping[str, Any]], prices: Sequence[Mapping[str, Any]]
+) -> Table:
+    """What a round costs with each of these settings: mean and spread over drawn rounds."""
+    table = Table(title=f"{study}: one round", title_justify="left")
+    names = list(dict.fromkeys(key for cell in settings for key in cell))
     for name in names or ["setting"]:
         table.add_column(name, overflow="fold")
     table.add_column("take part", justify="right", no_wrap=True)
     for column in ("", "a round", "down", "compute", "up"):
         table.add_column(column, justify="right" if column else "left", no_wrap=True)
-    for cell, price in zip(study.cells, prices, strict=True):
-        row = [word(cell.settings.get(name, "")) for name in names] or ["all"]
+    for cell, price in zip(settings, prices, strict=True):
+        row = [word(cell.get(name, "")) for name in names] or ["all"]
         table.add_row(*row, f"{price['take_part']:.1f}", *_amounts(price, "seconds"))
         of = f"of {price['asked']:.1f}"
         table.add_row(*[""] * len(row), of, *_amounts(price, "joules"), end_section=True)
