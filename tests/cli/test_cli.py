@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fedtide.data.datasets import DATASETS
-from fedtide.run.kinds import ROOMS, kinds
+from fedtide.run.kinds import ROOMS
 
 SMALL = """
 [data]
@@ -102,9 +102,7 @@ def test_check_says_what_would_run(study, tmp_path):
 def test_list_shows_every_kind(room, tmp_path):
     done = fedtide("list", room, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert all(
-        kind in done.stdout for kind in (DATASETS if room == "datasets" else kinds(ROOMS[room]))
-    )
+    assert all(kind in done.stdout for kind in (DATASETS if room == "datasets" else ROOMS[room]))
 
 
 def test_data_describes_a_dataset(tmp_path):

@@ -10,15 +10,22 @@ from fedtide import config
 from fedtide.algorithms.base import Algorithm
 from fedtide.data.partition import Partition
 from fedtide.data.stores import Stores
+from fedtide.engines.kinds import EngineChoice
 from fedtide.guard.attacks import Attack
 from fedtide.guard.defences import Defence
+from fedtide.guard.faults import Faults
+from fedtide.guard.privacy import Privacy
+from fedtide.measure.evaluation import Evaluation
 from fedtide.models.base import ModelSpec
 from fedtide.network.plan import Network
 from fedtide.population.process import Participation
 from fedtide.population.sessions import Population
+from fedtide.record.checkpoint import Checkpointing
+from fedtide.run.kinds import KINDS
 from fedtide.starts.base import Start
 from fedtide.training.optimisers import Rule
 from fedtide.training.schedules import Schedule
+from fedtide.training.train import Train
 
 SECTIONS = {
     ("population",): Population,
@@ -35,12 +42,12 @@ SECTIONS = {
     ("train", "optimiser"): Rule,
 }
 PLAIN = {
-    "train": config.Train,
-    "evaluation": config.Evaluation,
-    "engine": config.EngineChoice,
-    "faults": config.Faults,
-    "privacy": config.Privacy,
-    "checkpoint": config.Checkpointing,
+    "train": Train,
+    "evaluation": Evaluation,
+    "engine": EngineChoice,
+    "faults": Faults,
+    "privacy": Privacy,
+    "checkpoint": Checkpointing,
 }
 LARGE = {"resnet18", "resnet34", "vgg11"}  # models that take their time
 NEEDED = {
@@ -66,7 +73,7 @@ def tables(draw):
         "train": {"steps": 1, "batch_size": 4},
     }
     for path in draw(st.lists(st.sampled_from(sorted(SECTIONS)), max_size=3, unique=True)):
-        kinds = config.KINDS[SECTIONS[path]]
+        kinds = KINDS[SECTIONS[path]]
         kind = draw(st.sampled_from(sorted(kinds.keys() - LARGE)))
         value = {"kind": kind, **NEEDED.get(kind, {})}
         if path == ("population",):
@@ -87,7 +94,7 @@ def mutate(draw, table):
             return
     kind = PLAIN.get(path[0] if path else "")
     if path in SECTIONS:
-        kinds = config.KINDS[SECTIONS[path]]
+        kinds = KINDS[SECTIONS[path]]
         name = inner.setdefault("kind", draw(st.sampled_from(sorted(kinds.keys() - LARGE))))
         kind = kinds.get(str(name))
     known = config.settings(kind) if kind else dict.fromkeys(TOP, "")

@@ -1,6 +1,8 @@
 """Study files: what they become, and what they say when they are wrong."""
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -9,9 +11,11 @@ from fedtide.algorithms.fedacg import FedACG
 from fedtide.algorithms.fedprox import FedProx
 from fedtide.algorithms.server import Adam, Momentum
 from fedtide.core.errors import ConfigError
+from fedtide.core.kinds import Kinds
 from fedtide.data.partition import Dirichlet, Iid
 from fedtide.models.dense import Mlp
 from fedtide.population.sessions import Alternating, Pattern
+from fedtide.run.kinds import KINDS
 from fedtide.training.optimisers import Sgd
 from fedtide.training.schedules import Poly
 
@@ -187,3 +191,50 @@ def test_a_change_without_a_value(tmp_path):
 @pytest.mark.parametrize("path", STUDIES, ids=str)
 def test_every_study_of_the_project_is_valid(path):
     assert config.load(path).cells
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vehicle:
+    forgives: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Car(Vehicle):
+    doors: int = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bicycle(Vehicle):
+    gears: int = 7
+
+
+@pytest.fixture
+def vehicles(monkeypatch):
+    """A base class that accepts settings of its other kinds; a table without a kind means a car."""
+    kinds = Kinds("vehicles", Vehicle, {"car": Car, "bicycle": Bicycle}, usual="car")
+    monkeypatch.setitem(KINDS, Vehicle, kinds)
+
+
+def test_a_setting_of_another_kind_is_ignored_with_one_warning(vehicles, caplog):
+    for _ in range(2):
+        made = config.convert(Vehicle, {"kind": "bicycle", "gears": 3, "doors": 2}, "vehicle")
+        assert made == Bicycle(gears=3)
+    assert caplog.messages == [
+        "vehicle.doors is a setting of kind = 'car'. Got kind = 'bicycle', which does not use it."
+    ]
+
+
+def test_a_setting_of_no_kind_is_still_a_mistake(vehicles):
+    with pytest.raises(ConfigError, match=r"^vehicle\.geers: Bicycle has no such setting"):
+        config.convert(Vehicle, {"kind": "bicycle", "geers": 3}, "vehicle")
+
+
+def test_a_table_without_a_kind_means_the_usual_one(vehicles):
+    assert config.convert(Vehicle, {"doors": 2}, "vehicle") == Car(doors=2)
+
+
+def test_lists_of_kinds(vehicles):
+    made = config.convert(tuple[Vehicle, ...], ["car", {"kind": "bicycle", "gears": 1}], "vehicles")
+    assert made == (Car(), Bicycle(gears=1))
+    with pytest.raises(ConfigError, match=r"^vehicles\[1\]: 'cra' is not known"):
+        config.convert(tuple[Vehicle, ...], ["car", "cra"], "vehicles")

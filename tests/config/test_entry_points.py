@@ -7,7 +7,7 @@ import pytest
 
 from fedtide import load, run_study
 from fedtide.algorithms import ALGORITHMS
-from fedtide.config import kinds
+from fedtide.algorithms.fedavg import FedAvg
 from fedtide.core.errors import ConfigError
 from tests.cli.test_cli import fedtide
 
@@ -104,13 +104,10 @@ def test_its_settings_are_checked_and_its_name_is_suggested(package, tmp_path):
         load(path)
 
 
-def test_the_house_keeps_its_kinds(package):
+def test_a_package_cannot_replace_a_built_in_kind(package):
     package("tide_calm", "[fedtide.algorithms]\nfedavg = tide_calm:Calm\n")
-    from fedtide.algorithms.base import Algorithm
-
-    known = kinds(Algorithm)
-    assert known["fedavg"] is ALGORITHMS["fedavg"]
-    assert list(known) == list(ALGORITHMS)
+    assert ALGORITHMS["fedavg"] is FedAvg
+    assert list(ALGORITHMS) == list(ALGORITHMS.built_in)
 
 
 @pytest.mark.parametrize(

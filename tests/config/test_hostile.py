@@ -279,9 +279,9 @@ def test_an_own_kind_that_breaks_off(tmp_path):
 def test_nothing_is_ever_unpickled():
     """Where numpy or torch could, they are told not to; and nobody imports pickle to read a file.
 
-    What Ray's own processes hand to each other (remote.py) never was a file.
+    What Ray's own processes hand to each other (run/cluster.py) never was a file.
     """
-    for path in set(Path("src").rglob("*.py")) - {Path("src/fedtide/remote.py")}:
+    for path in set(Path("src").rglob("*.py")) - {Path("src/fedtide/run/cluster.py")}:
         source = path.read_text()
         assert source.count("np.load(") == source.count("allow_pickle=False"), path
         assert "torch.load(" not in source, path

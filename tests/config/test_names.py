@@ -13,8 +13,8 @@ from fedtide.data.partition import Partition
 from fedtide.data.stores import Stores
 from fedtide.models.base import ModelSpec
 from fedtide.population.sessions import Fixed
-from fedtide.run import kinds
 from fedtide.run.experiment import sections
+from fedtide.run.kinds import KINDS
 from fedtide.training.optimisers import Rule
 from fedtide.training.schedules import Schedule
 
@@ -48,7 +48,7 @@ def made(whole, field, value):
 @every_field
 def test_every_kind_by_its_name(whole, where, field, base):
     """A name makes what the kind makes with its defaults; Train and Data know the names of study files."""
-    for name, kind in (kinds.kinds(base) if base in kinds.KINDS else {}).items():
+    for name, kind in KINDS.get(base, {}).items():
         assert made(whole, field, lambda name=name: name) == made(whole, field, kind)
 
 

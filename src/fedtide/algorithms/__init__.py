@@ -1,7 +1,5 @@
 """How do clients train, and how does the server aggregate? One file per paper."""
 
-from typing import Any
-
 from fedtide.algorithms.afa import AfaCD, AfaCS
 from fedtide.algorithms.base import Algorithm
 from fedtide.algorithms.continuous import Continuous
@@ -27,29 +25,34 @@ from fedtide.algorithms.modified import (
 from fedtide.algorithms.moon import Moon
 from fedtide.algorithms.osafl import Osafl
 from fedtide.algorithms.scaffold import Scaffold
+from fedtide.core.kinds import Kinds
 
-ALGORITHMS: dict[str, type[Algorithm[Any, Any, Any, Any]]] = {
-    "fedavg": FedAvg,
-    "fedprox": FedProx,
-    "scaffold": Scaffold,
-    "moon": Moon,
-    "fedacg": FedACG,
-    "feddyn": FedDyn,
-    "fednova": FedNova,
-    "mifa": Mifa,
-    "fedvarp": FedVarp,
-    "fedau": FedAU,
-    "fedamplify": FedAmplify,
-    "afa-cd": AfaCD,
-    "afa-cs": AfaCS,
-    "fedagg": FedAgg,
-    "fedbabu": FedBABU,
-    "fedgh": FedGH,
-    "osafl": Osafl,
-    "m-fedavg": ModifiedFedAvg,
-    "m-fedprox": ModifiedFedProx,
-    "m-fednova": ModifiedFedNova,
-    "m-afa-cd": ModifiedAfaCD,
-    "m-feddisco": ModifiedFedDisco,
-    "continuous": Continuous,
-}
+ALGORITHMS = Kinds(
+    "algorithms",
+    Algorithm,
+    {
+        "fedavg": FedAvg,
+        "fedprox": FedProx,
+        "scaffold": Scaffold,
+        "moon": Moon,
+        "fedacg": FedACG,
+        "feddyn": FedDyn,
+        "fednova": FedNova,
+        "mifa": Mifa,
+        "fedvarp": FedVarp,
+        "fedau": FedAU,
+        "fedamplify": FedAmplify,
+        "afa-cd": AfaCD,
+        "afa-cs": AfaCS,
+        "fedagg": FedAgg,
+        "fedbabu": FedBABU,
+        "fedgh": FedGH,
+        "osafl": Osafl,
+        "m-fedavg": ModifiedFedAvg,
+        "m-fedprox": ModifiedFedProx,
+        "m-fednova": ModifiedFedNova,
+        "m-afa-cd": ModifiedAfaCD,
+        "m-feddisco": ModifiedFedDisco,
+        "continuous": Continuous,
+    },
+)

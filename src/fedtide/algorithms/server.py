@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from fedtide.core.errors import require
+from fedtide.core.kinds import Kinds
 from fedtide.core.types import Nothing, Vector
 
 
@@ -125,10 +126,14 @@ class Yogi(_Adaptive):
         return v - (1 - self.beta2) * square * torch.sign(v - square)
 
 
-SERVER_RULES: dict[str, type[ServerRule]] = {
-    "average": Average,
-    "momentum": Momentum,
-    "adagrad": Adagrad,
-    "adam": Adam,
-    "yogi": Yogi,
-}
+SERVER_RULES = Kinds(
+    "server-rules",
+    ServerRule,
+    {
+        "average": Average,
+        "momentum": Momentum,
+        "adagrad": Adagrad,
+        "adam": Adam,
+        "yogi": Yogi,
+    },
+)

@@ -20,7 +20,7 @@ def list_(
 ) -> None:
     """List algorithms, datasets, models, partitions, participation, starts ..."""
     from fedtide.data.datasets import DATASETS
-    from fedtide.run.kinds import ROOMS, kinds
+    from fedtide.run.kinds import ROOMS
 
     rooms = ["datasets", *ROOMS]
     if not room:
@@ -33,7 +33,7 @@ def list_(
         for name, info in DATASETS.items():
             table.add_row(name, info.description, f"{info.classes} labels")
     else:
-        for name, kind in kinds(ROOMS[room]).items():
+        for name, kind in ROOMS[room].items():
             table.add_row(name, _sentence(kind), _settings(kind))
     console.print(table)
 

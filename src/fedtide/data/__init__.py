@@ -1,1 +1,8 @@
 """What do clients hold?"""
+
+from fedtide.core.kinds import Kinds
+from fedtide.data.blank import Blank
+from fedtide.data.source import Data, Source
+from fedtide.data.video import Video
+
+SOURCES = Kinds("data", Source, {"dataset": Data, "video": Video, "blank": Blank}, usual="dataset")

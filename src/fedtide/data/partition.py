@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedtide.core.errors import require
+from fedtide.core.kinds import Kinds
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -382,17 +383,21 @@ def _topped_up(owners: Ints, clients: int, minimum: int, rng: Rng) -> Ints:
     return owners
 
 
-PARTITIONS: dict[str, type[Partition]] = {
-    "iid": Iid,
-    "dirichlet": Dirichlet,
-    "dirichlet-balanced": DirichletBalanced,
-    "dirichlet-hetero": DirichletHetero,
-    "dirichlet-proportional": DirichletProportional,
-    "shards": Shards,
-    "sorted": Sorted,
-    "two-shard": TwoShard,
-    "half": Half,
-    "partial-overlap": PartialOverlap,
-    "distinct": Distinct,
-    "natural": Natural,
-}
+PARTITIONS = Kinds(
+    "partitions",
+    Partition,
+    {
+        "iid": Iid,
+        "dirichlet": Dirichlet,
+        "dirichlet-balanced": DirichletBalanced,
+        "dirichlet-hetero": DirichletHetero,
+        "dirichlet-proportional": DirichletProportional,
+        "shards": Shards,
+        "sorted": Sorted,
+        "two-shard": TwoShard,
+        "half": Half,
+        "partial-overlap": PartialOverlap,
+        "distinct": Distinct,
+        "natural": Natural,
+    },
+)

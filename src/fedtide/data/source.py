@@ -8,7 +8,6 @@ from functools import lru_cache
 from math import inf, isfinite
 from typing import Literal
 
-from fedtide.core.entry_points import Kinds
 from fedtide.core.errors import ConfigError, choices, require
 from fedtide.core.kinds import settle
 from fedtide.core.types import Dataset, Group
@@ -53,9 +52,8 @@ class Data(Source):
     stores: Stores = field(default_factory=Keep)
 
     def __post_init__(self) -> None:
-        partitions = Kinds("partitions", Partition, PARTITIONS)
-        settle(self, "data.partition", "partition", Partition, partitions)
-        settle(self, "data.stores", "stores", Stores, Kinds("stores", Stores, STORES))
+        settle(self, "data.partition", "partition", Partition, PARTITIONS)
+        settle(self, "data.stores", "stores", Stores, STORES)
         if isinstance(self.name, str) and self.name not in DATASETS:
             known = choices(self.name, DATASETS)
             raise ConfigError(f"data.name: {self.name!r} is not a known dataset. {known}")

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedtide.core.errors import require
+from fedtide.core.kinds import Kinds
 from fedtide.core.rng import stream, uniforms
 from fedtide.data.holdings import Fifo, Holdings, Pace, Static
 
@@ -76,4 +77,4 @@ class Arriving(Stores):
         return Fifo(Static(order, given.offsets), self.pace(given.clients, seed), seed)
 
 
-STORES: dict[str, type[Stores]] = {"static": Keep, "fifo": Arriving}
+STORES = Kinds("stores", Stores, {"static": Keep, "fifo": Arriving})

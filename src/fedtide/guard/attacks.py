@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fedtide.core.errors import require
+from fedtide.core.kinds import Kinds
 from fedtide.core.rng import stream, torch_seed
 from fedtide.core.types import Ids
 
@@ -99,10 +100,14 @@ def largest_z(n: int, m: int) -> float:
     return NormalDist().inv_cdf(min(max(share, 1e-3), 1 - 1e-3))
 
 
-ATTACKS: dict[str, type[Attack]] = {
-    "none": Attack,
-    "sign-flip": SignFlip,
-    "noise": Noise,
-    "label-flip": LabelFlip,
-    "alie": Alie,
-}
+ATTACKS = Kinds(
+    "attacks",
+    Attack,
+    {
+        "none": Attack,
+        "sign-flip": SignFlip,
+        "noise": Noise,
+        "label-flip": LabelFlip,
+        "alie": Alie,
+    },
+)

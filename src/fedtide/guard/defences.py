@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from fedtide.core.errors import require
+from fedtide.core.kinds import Kinds
 from fedtide.core.mix import weighted, widest
 
 
@@ -179,12 +180,16 @@ def _apart(one: Tensor, other: Tensor) -> Tensor:
     return torch.cdist(one, other, compute_mode="donot_use_mm_for_euclid_dist")
 
 
-DEFENCES: dict[str, type[Defence]] = {
-    "mean": Mean,
-    "median": Median,
-    "trimmed-mean": TrimmedMean,
-    "krum": Krum,
-    "multi-krum": MultiKrum,
-    "clipping": Clipped,
-    "geometric-median": GeometricMedian,
-}
+DEFENCES = Kinds(
+    "defences",
+    Defence,
+    {
+        "mean": Mean,
+        "median": Median,
+        "trimmed-mean": TrimmedMean,
+        "krum": Krum,
+        "multi-krum": MultiKrum,
+        "clipping": Clipped,
+        "geometric-median": GeometricMedian,
+    },
+)

@@ -1,5 +1,6 @@
 """Torch modules with `embed` and `head`, and the table of the kinds a study file can name."""
 
+from fedtide.core.kinds import Kinds
 from fedtide.models.base import EmbedHead, ModelSpec
 from fedtide.models.dense import Linear, Mlp
 from fedtide.models.fast import CifarCnn, FashionCnn, MnistCnn
@@ -11,28 +12,32 @@ from fedtide.models.resnet import ResNet18, ResNet34
 from fedtide.models.svhn import SvhnCnn, SvhnCnnSmall
 from fedtide.models.text import CharLstm, FastText
 
-MODELS: dict[str, type[ModelSpec]] = {
-    "char-lstm": CharLstm,
-    "cifar-cnn": CifarCnn,
-    "fashion-cnn": FashionCnn,
-    "fasttext": FastText,
-    "fedagg-cifar-cnn": FedAggCifarCnn,
-    "feddyn-cnn": FedDynCnn,
-    "har-cnn": HarCnn,
-    "lenet5": LeNet5,
-    "linear": Linear,
-    "mcmahan-cnn": McMahanCnn,
-    "mlp": Mlp,
-    "mnist-cnn": MnistCnn,
-    "resnet18": ResNet18,
-    "resnet34": ResNet34,
-    "squeezenet": SqueezeNet,
-    "svhn-cnn": SvhnCnn,
-    "svhn-cnn-small": SvhnCnnSmall,
-    "vgg11": Vgg11,
-    "video-cnn": VideoCnn,
-    "video-fcn": VideoFcn,
-    "video-lstm": VideoLstm,
-}
+MODELS = Kinds(
+    "models",
+    ModelSpec,
+    {
+        "char-lstm": CharLstm,
+        "cifar-cnn": CifarCnn,
+        "fashion-cnn": FashionCnn,
+        "fasttext": FastText,
+        "fedagg-cifar-cnn": FedAggCifarCnn,
+        "feddyn-cnn": FedDynCnn,
+        "har-cnn": HarCnn,
+        "lenet5": LeNet5,
+        "linear": Linear,
+        "mcmahan-cnn": McMahanCnn,
+        "mlp": Mlp,
+        "mnist-cnn": MnistCnn,
+        "resnet18": ResNet18,
+        "resnet34": ResNet34,
+        "squeezenet": SqueezeNet,
+        "svhn-cnn": SvhnCnn,
+        "svhn-cnn-small": SvhnCnnSmall,
+        "vgg11": Vgg11,
+        "video-cnn": VideoCnn,
+        "video-fcn": VideoFcn,
+        "video-lstm": VideoLstm,
+    },
+)
 
 __all__ = ["MODELS", "EmbedHead", "ModelSpec"]

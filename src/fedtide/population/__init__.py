@@ -1,14 +1,19 @@
 """Who exists, and who takes part?"""
 
+from fedtide.core.kinds import Kinds
 from fedtide.population.arrivals import Poisson, Trace
 from fedtide.population.live import Live
 from fedtide.population.sessions import Alternating, Fixed, Pattern, Population
 
-POPULATIONS: dict[str, type[Population]] = {
-    "fixed": Fixed,
-    "alternating": Alternating,
-    "pattern": Pattern,
-    "poisson": Poisson,
-    "trace": Trace,
-    "live": Live,
-}
+POPULATIONS = Kinds(
+    "populations",
+    Population,
+    {
+        "fixed": Fixed,
+        "alternating": Alternating,
+        "pattern": Pattern,
+        "poisson": Poisson,
+        "trace": Trace,
+        "live": Live,
+    },
+)

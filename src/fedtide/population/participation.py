@@ -1,5 +1,6 @@
 """Who takes part in a round: every process by its name in a study file."""
 
+from fedtide.core.kinds import Kinds
 from fedtide.population.laws import Beta, Gamma, Weibull
 from fedtide.population.presence import Bernoulli, Cyclic, Diurnal, Markov
 from fedtide.population.process import Participation
@@ -9,18 +10,22 @@ from fedtide.population.uniform import Full, Regularised, Uniform
 
 __all__ = ["PARTICIPATION", "Full", "Participation", "Uniform"]
 
-PARTICIPATION: dict[str, type[Participation]] = {
-    "full": Full,
-    "uniform": Uniform,
-    "regularised": Regularised,
-    "beta": Beta,
-    "gamma": Gamma,
-    "weibull": Weibull,
-    "bernoulli": Bernoulli,
-    "markov": Markov,
-    "cyclic": Cyclic,
-    "diurnal": Diurnal,
-    "trace": Trace,
-    "phones": Phones,
-    "fast": Fast,
-}
+PARTICIPATION = Kinds(
+    "participation",
+    Participation,
+    {
+        "full": Full,
+        "uniform": Uniform,
+        "regularised": Regularised,
+        "beta": Beta,
+        "gamma": Gamma,
+        "weibull": Weibull,
+        "bernoulli": Bernoulli,
+        "markov": Markov,
+        "cyclic": Cyclic,
+        "diurnal": Diurnal,
+        "trace": Trace,
+        "phones": Phones,
+        "fast": Fast,
+    },
+)

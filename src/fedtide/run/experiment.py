@@ -25,7 +25,7 @@ from fedtide.network.plan import IdealNetwork, Network
 from fedtide.population.participation import Full, Participation, Uniform
 from fedtide.population.sessions import Fixed, Population
 from fedtide.record.checkpoint import Checkpointing
-from fedtide.run.kinds import KINDS, kinds
+from fedtide.run.kinds import KINDS
 from fedtide.starts.base import Start
 from fedtide.starts.previous import Previous
 from fedtide.training.client import AnyAlgorithm
@@ -60,7 +60,7 @@ class Experiment:
 
     def __post_init__(self) -> None:
         for section, base in sections().items():
-            settle(self, section, section, base, kinds(base) if base in KINDS else NO_KINDS)
+            settle(self, section, section, base, KINDS.get(base, NO_KINDS))
         paced = self.algorithm.surveys == "epochs"
         require(
             not paced or self.train.epochs > 0,

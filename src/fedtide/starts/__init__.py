@@ -1,14 +1,19 @@
 """Where does a session's first model come from?"""
 
+from fedtide.core.kinds import Kinds
 from fedtide.starts.average import Average
 from fedtide.starts.base import Start
 from fedtide.starts.cold import Cold
 from fedtide.starts.previous import Previous
 from fedtide.starts.similarity import Similarity
 
-STARTS: dict[str, type[Start]] = {
-    "cold": Cold,
-    "previous": Previous,
-    "average": Average,
-    "similarity": Similarity,
-}
+STARTS = Kinds(
+    "starts",
+    Start,
+    {
+        "cold": Cold,
+        "previous": Previous,
+        "average": Average,
+        "similarity": Similarity,
+    },
+)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedtide.core.disk import allocate, room_for
 from fedtide.core.errors import ConfigError, require
+from fedtide.core.kinds import Kinds
 from fedtide.core.mix import mixed
 from fedtide.core.trees import leaves, size_bytes, tree_map
 from fedtide.core.types import Model, Nothing, Vector
@@ -128,4 +129,4 @@ def _beside(model: Model, other: Model) -> Model:
     return moved
 
 
-KEEPS: dict[str, type[Keep]] = {"all": All, "last": Last, "diverse": Diverse}
+KEEPS = Kinds("retention", Keep, {"all": All, "last": Last, "diverse": Diverse})

@@ -15,6 +15,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from fedtide.core.errors import require
+from fedtide.core.kinds import Kinds
 from fedtide.core.types import Ids, Model, Session, Vector
 from fedtide.starts.archive import NONE, Past
 
@@ -145,9 +146,13 @@ class Signature(Turnover):
         return super().fires(change) and change.distance(self.clients) >= self.distance
 
 
-TRIGGERS: dict[str, type[Trigger]] = {
-    "always": Always,
-    "turnover": Turnover,
-    "drop": Drop,
-    "signature": Signature,
-}
+TRIGGERS = Kinds(
+    "triggers",
+    Trigger,
+    {
+        "always": Always,
+        "turnover": Turnover,
+        "drop": Drop,
+        "signature": Signature,
+    },
+)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fedtide.core.errors import require
+from fedtide.core.kinds import Kinds
 from fedtide.core.types import Nothing, Vector
 
 
@@ -146,4 +147,4 @@ class Adam(Rule):
         return torch.addcdiv(y, m * size, spread, value=-1), Moments(m, v, made)
 
 
-RULES: dict[str, type[Rule]] = {"sgd": Sgd, "adam": Adam}
+RULES = Kinds("optimisers", Rule, {"sgd": Sgd, "adam": Adam})

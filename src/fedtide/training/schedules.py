@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from fedtide.core.errors import require
+from fedtide.core.kinds import Kinds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,9 +68,13 @@ class Cosine(Schedule):
         return self.floor + (1 - self.floor) * (1 + math.cos(math.pi * t / rounds)) / 2
 
 
-SCHEDULES: dict[str, type[Schedule]] = {
-    "constant": Constant,
-    "step": Step,
-    "poly": Poly,
-    "cosine": Cosine,
-}
+SCHEDULES = Kinds(
+    "schedules",
+    Schedule,
+    {
+        "constant": Constant,
+        "step": Step,
+        "poly": Poly,
+        "cosine": Cosine,
+    },
+)

@@ -7,7 +7,6 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from fedtide.core.entry_points import Kinds
 from fedtide.core.errors import ConfigError, require
 from fedtide.core.kinds import settle
 from fedtide.core.mix import mixed_buffers
@@ -42,11 +41,9 @@ class Train(Batching):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.model, nn.Module):
-            settle(self, "train.model", "model", ModelSpec, Kinds("models", ModelSpec, MODELS))
-        settle(self, "train.optimiser", "optimiser", Rule, Kinds("optimisers", Rule, RULES))
-        settle(
-            self, "train.schedule", "schedule", Schedule, Kinds("schedules", Schedule, SCHEDULES)
-        )
+            settle(self, "train.model", "model", ModelSpec, MODELS)
+        settle(self, "train.optimiser", "optimiser", Rule, RULES)
+        settle(self, "train.schedule", "schedule", Schedule, SCHEDULES)
         require(math.isfinite(self.lr) and self.lr > 0, "train.lr", "a positive number", self.lr)
 
     def rate(self, t: int, rounds: int) -> float:

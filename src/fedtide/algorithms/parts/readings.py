@@ -13,6 +13,7 @@ import torch
 
 from fedtide.algorithms.parts.meanfield import Terms
 from fedtide.core.errors import require
+from fedtide.core.kinds import Kinds
 from fedtide.core.types import Nothing
 
 
@@ -94,4 +95,4 @@ class Pretrain(Reading):
         return new, self.iterations if still else age + 1
 
 
-READINGS: dict[str, type[Reading]] = {"history": History, "pretrain": Pretrain}
+READINGS = Kinds("readings", Reading, {"history": History, "pretrain": Pretrain})

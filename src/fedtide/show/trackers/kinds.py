@@ -13,6 +13,7 @@ from time import monotonic, time
 from typing import Any, ClassVar, NamedTuple
 
 from fedtide.core.errors import ConfigError, needs
+from fedtide.core.kinds import Kinds
 from fedtide.record.folder import word
 
 FLUSH = 2.0  # seconds after which what waits is written
@@ -213,8 +214,12 @@ class _Offline(Logbook):
         self._wandb.teardown()
 
 
-TRACKERS: dict[str, type[Tracker]] = {
-    "tensorboard": TensorBoard,
-    "mlflow": MLflow,
-    "wandb": WandB,
-}
+TRACKERS = Kinds(
+    "trackers",
+    Tracker,
+    {
+        "tensorboard": TensorBoard,
+        "mlflow": MLflow,
+        "wandb": WandB,
+    },
+)
