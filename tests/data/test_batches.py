@@ -8,7 +8,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedtide.core.errors import ConfigError
 from fedtide.core.types import Examples
 from fedtide.data.batches import Batching, ClientData
 from fedtide.data.holdings import Static
@@ -157,32 +156,3 @@ def test_every_part_of_the_address_counts(kind):
 def test_epochs_are_shuffled_anew():
     (batches,) = picked(client_data([20], batch_size=20, epochs=2), [0])
     assert batches[0] != batches[1]
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"steps": 1, "batch_size": 0}, "train.batch_size must be at least 1. Got 0."),
-        ({"steps": -1}, "train.steps must be at least 1. Got -1."),
-        ({"epochs": -1}, "train.epochs must be at least 1. Got -1."),
-        (
-            {},
-            "train must say how much a client does per round: either steps or epochs. "
-            "Got steps = 0, epochs = 0. Set one of them.",
-        ),
-        (
-            {"steps": 2, "epochs": 1},
-            "train must say how much a client does per round: either steps or epochs. "
-            "Got steps = 2, epochs = 1. Set one of them.",
-        ),
-        (
-            {"epochs": 1, "sampling": "replacement"},
-            "train.sampling must be 'pass' where epochs are counted. Got 'replacement'. "
-            "Set train.steps instead of train.epochs.",
-        ),
-    ],
-)
-def test_wrong_settings(settings, message):
-    with pytest.raises(ConfigError) as caught:
-        Batching(**settings)
-    assert str(caught.value) == message

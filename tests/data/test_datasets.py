@@ -368,18 +368,6 @@ def test_normalised_by_numbers_of_your_own() -> None:
     ("settings", "message"),
     [
         (
-            {"mean": (0.5,)},
-            "data.mean must be empty. Got [0.5]. Set data.normalise = 'standard'.",
-        ),
-        (
-            {"normalise": "centred", "std": (0.5,)},
-            "data.std must be empty. Got [0.5]. Set data.normalise = 'standard'.",
-        ),
-        (
-            {"normalise": "standard", "std": (0.0,)},
-            "data.std must be positive numbers. Got 0.0.",
-        ),
-        (
             {"normalise": "standard", "mean": (float("nan"),)},
             "data.mean must be numbers. Got nan.",
         ),

@@ -380,18 +380,6 @@ def test_equal_sizes_need_an_example_for_each_client(kind):
 
 
 @pytest.mark.parametrize(
-    ("kind", "more", "message"),
-    [
-        ("shards", {"per_client": 0}, "data.partition.per_client must be at least 1. Got 0."),
-        ("dirichlet-hetero", {"minimum": -1}, "data.partition.minimum must be 0 or more. Got -1."),
-    ],
-)
-def test_settings_are_checked(kind, more, message):
-    with pytest.raises(ConfigError, match=re.escape(message)):
-        build(kind, **more)
-
-
-@pytest.mark.parametrize(
     ("kind", "targets", "clients", "message"),
     [
         ("shards", [0, 1, 2], 2, "data.partition.per_client must be at most 1, the examples that"),

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedtide.core.errors import ConfigError
 from fedtide.data.holdings import Fifo, Pace, Pooled, Static
 from fedtide.data.stores import Arriving, Keep
 
@@ -149,21 +148,3 @@ def test_the_genie_holds_everything():
     assert genie.labels(targets, 2).tolist() == [holdings.labels(targets, 2).sum(0).tolist()]
     assert sorted(genie.ever(0, one)) == sorted(holdings.stream.order)
     assert genie.clients == 1
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"capacity": (0, 5)}, "data.stores.capacity must be [lowest, highest], at least 1."),
-        ({"capacity": (7, 5)}, "Got [7, 5]"),
-        ({"capacity": (7,)}, "Got [7]"),
-        ({"chance": (0.5, 1.2)}, "at least 0 and at most 1."),
-        ({"slots": -1}, "data.stores.slots"),
-        ({"initial": 2.0}, "data.stores.initial"),
-        ({"drift": -0.1}, "data.stores.drift"),
-    ],
-)
-def test_impossible_settings(settings, message):
-    with pytest.raises(ConfigError) as caught:
-        Arriving(**settings)
-    assert message in str(caught.value)

@@ -190,17 +190,10 @@ def test_likeness_is_a_cosine_within_the_genre():
 @pytest.mark.parametrize(
     ("settings", "groups", "where"),
     [
-        ({"similar": 0}, [Group(2)], "data.similar"),
-        ({"similar": 20}, [Group(2)], "data.similar"),
-        ({"window": 0}, [Group(2)], "data.window"),
-        ({"test": 0}, [Group(2)], "data.test"),
-        ({"users": -1}, [Group(2)], "data.users"),
-        ({"zipf": -1.0}, [Group(2)], "data.zipf"),
-        ({"plateau": -1.0}, [Group(2)], "data.plateau"),
         ({"users": 5}, [Group(2)], "population.clients"),
         ({}, [Group(2, (1, 2))], "population must be clients who ask"),
     ],
 )
-def test_impossible_settings(settings, groups, where):
+def test_populations_that_do_not_fit_the_users(settings, groups, where):
     with pytest.raises(ConfigError, match=where):
         replace(TASK, **settings).deal(lambda classes: groups, 2, 0)

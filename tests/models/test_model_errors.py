@@ -52,31 +52,6 @@ def test_series_of_the_wrong_shape() -> None:
             MODELS["har-cnn"]().build(shape, 6)
 
 
-@pytest.mark.parametrize(
-    ("kind", "settings"),
-    [
-        ("mlp", {"hidden": ()}),
-        ("mlp", {"hidden": (200, 0)}),
-        ("lenet5", {"channels": 0}),
-        ("fedagg-cifar-cnn", {"channels": (16,)}),
-        ("fedagg-cifar-cnn", {"dropout": 1.0}),
-        ("svhn-cnn", {"dropout": -0.1}),
-        ("svhn-cnn-small", {"dropout": 1.5}),
-        ("cifar-cnn", {"dropout": 1.5}),
-        ("fashion-cnn", {"outputs": -1}),
-        ("fashion-cnn", {"body_dropout": 1.0}),
-        ("vgg11", {"norm": "layer"}),
-        ("resnet18", {"norm": "none"}),
-        ("resnet34", {"norm": "layer"}),
-        ("char-lstm", {"layers": 0}),
-        ("fasttext", {"embedding": 0}),
-    ],
-)
-def test_settings_out_of_range(kind: str, settings: dict) -> None:
-    with pytest.raises(ConfigError, match=f"train.model.{next(iter(settings))} must be .* Got "):
-        MODELS[kind](**settings)
-
-
 def test_fewer_outputs_than_classes() -> None:
     with pytest.raises(ConfigError, match=r"at least the number of classes, 10\. Got 5"):
         MODELS["fashion-cnn"](outputs=5).build((1, 28, 28), 10)

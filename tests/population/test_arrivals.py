@@ -37,46 +37,6 @@ def test_a_trace_from_a_file(tmp_path):
     assert Trace(file=str(file), clients=7).groups(10)[0].clients == 7
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (
-            lambda: Trace(),
-            "population 'trace' must have visits: either a file or stays. "
-            "Got file = '' and 0 stays. Set one of them.",
-        ),
-        (
-            lambda: Trace(stays=((0, 3, 3),)),
-            "population.stays[0] must be client, arrive, leave with arrive < leave, all below "
-            "100,000,000. Got [0, 3, 3].",
-        ),
-        (
-            lambda: Trace(stays=((5, 0, 3),), clients=5),
-            "population.stays[0] must be a client below population.clients = 5. Got 5.",
-        ),
-        (
-            lambda: Poisson(present=21, clients=20),
-            "population.present must be from 1 to the 20 clients of a group. Got 21.",
-        ),
-        (
-            lambda: Poisson(party=9, present=8),
-            "population.party must be from 1 to the 8 clients present. Got 9.",
-        ),
-        (lambda: Poisson(stay=0.5), "population.stay must be at least 1 round. Got 0.5."),
-        (lambda: Poisson(shape=1.0), "population.shape must be above 1. Got 1.0."),
-        (lambda: Poisson(opening=0), "population.opening must be at least 1. Got 0."),
-        (
-            lambda: Poisson(labels_overlap=1.0),
-            "population.labels_overlap must be a share in [0, 1). Got 1.0.",
-        ),
-    ],
-)
-def test_settings_out_of_range(make, message):
-    with pytest.raises(ConfigError) as caught:
-        make()
-    assert str(caught.value) == message
-
-
 @pytest.mark.parametrize("text", ["", "client,arrive\n1,2\n", "client,arrive,leave\n1,x,3\n"])
 def test_files_that_are_no_trace(tmp_path, text):
     file = tmp_path / "visits.csv"

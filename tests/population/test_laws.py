@@ -111,18 +111,3 @@ def test_a_law_that_reaches_few_gives_a_smaller_cohort():
 def test_a_law_that_reaches_nobody_is_an_error():
     with pytest.raises(ConfigError, match="reaches some of the 10 clients"):
         cohorts(Gamma(shape=1000, scale=1), 1, session(10))
-
-
-@pytest.mark.parametrize(
-    ("kind", "wrong", "message"),
-    [
-        (Beta, {"rate": 0.0}, "participation.rate must be a share in (0, 1]. Got 0.0."),
-        (Beta, {"a": -1.0}, "participation.a must be positive, or 0 for the preset's. Got -1.0."),
-        (Gamma, {"scale": -1.0}, "participation.scale must be positive, or 0 for the preset's. Got -1.0."),
-        (Weibull, {"shape": -2.0}, "participation.shape must be positive, or 0 for the preset's. Got -2.0."),
-    ],
-)  # fmt: skip
-def test_wrong_settings(kind, wrong, message):
-    with pytest.raises(ConfigError) as caught:
-        kind(**wrong)
-    assert str(caught.value) == message

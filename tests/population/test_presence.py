@@ -167,33 +167,6 @@ def test_every_process_draws_distinct_clients_in_order(kind, clients, seed, firs
         who = process.observe(who, Round(t, ids, {"train_accuracy": 0.5}))
 
 
-WRONG = [
-    (Bernoulli, {"rate": 0.0}, "participation.rate must be a share in (0, 1]. Got 0.0."),
-    (
-        Bernoulli,
-        {"rates": (0.1, 1.5)},
-        "participation.rates[1] must be a share in [0, 1]. Got 1.5.",
-    ),
-    (Bernoulli, {"clients": -1}, "participation.clients must be zero or positive. Got -1."),
-    (Markov, {"change": 0.0}, "participation.change must be a probability in (0, 1]. Got 0.0."),
-    (Cyclic, {"groups": 0}, "participation.groups must be at least 1. Got 0."),
-    (Diurnal, {"hours": 25.0}, "participation.hours must be in [0, 24]. Got 25.0."),
-    (Diurnal, {"night": 2.0}, "participation.night must be a probability in [0, 1]. Got 2.0."),
-    (
-        Bernoulli,
-        {"rates": (0.1,), "label_alpha": 0.1},
-        "participation.rates must be empty where label_alpha is set. Got [0.1]. Set one of them.",
-    ),
-]
-
-
-@pytest.mark.parametrize(("kind", "wrong", "message"), WRONG)
-def test_wrong_settings(kind, wrong, message):
-    with pytest.raises(ConfigError) as caught:
-        kind(**wrong)
-    assert str(caught.value) == message
-
-
 def test_rates_must_be_one_per_client():
     with pytest.raises(ConfigError, match="one for each of the 5 clients"):
         Bernoulli(rates=(0.1, 0.2)).start(crowd(5), 0)

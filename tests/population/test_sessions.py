@@ -90,47 +90,6 @@ def test_pattern():
     assert [s.first for s in sessions] == [0, 0, 2, 2, 4, 4]
 
 
-@pytest.mark.parametrize(
-    ("kind", "settings", "message"),
-    [
-        (Fixed, {"rounds": 0}, "population.rounds must be at least 1. Got 0."),
-        (Fixed, {"clients": 0}, "population.clients must be at least 1. Got 0."),
-        (Alternating, {"clients": 0}, "population.clients must be at least 1 per group. Got 0."),
-        (Alternating, {"sessions": 0}, "population.sessions must be at least 1. Got 0."),
-        (
-            Alternating,
-            {"labels_overlap": 1},
-            "population.labels_overlap must be a share in [0, 1). Got 1.",
-        ),
-        (
-            Pattern,
-            {},
-            "population.sessions must list the clients of each session. Got an empty list. "
-            "Write for example sessions = [[0, 1, 2], [3, 4]].",
-        ),
-        (
-            Pattern,
-            {"sessions": ((0,), ())},
-            "population.sessions[1] must be at least one client. Got [].",
-        ),
-        (
-            Pattern,
-            {"sessions": ((2, 1, 2),)},
-            "population.sessions[0] must be without repetition. Got [2, 1, 2].",
-        ),
-        (
-            Pattern,
-            {"clients": 3, "sessions": ((0,), (1, 3))},
-            "population.sessions[1] must be clients from 0 to 2. Got [1, 3].",
-        ),
-    ],
-)
-def test_wrong_settings(kind, settings, message):
-    with pytest.raises(ConfigError) as caught:
-        kind(**settings)
-    assert str(caught.value) == message
-
-
 def test_one_label_cannot_alternate():
     with pytest.raises(ConfigError) as caught:
         Alternating().groups(1)

@@ -150,28 +150,6 @@ def test_in_a_study_file():
     assert build(Fast, {"of": "gamma", "q": 0.3}, "participation") == Fast(of=Gamma(), q=0.3)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"q": 1.5}, "participation.q must be a probability in [0, 1]. Got 1.5."),
-        ({"interval": -1}, "participation.interval must be at least 1. Got -1."),
-        ({"lambda_": -1.0}, "participation.lambda must be zero or more. Got -1.0."),
-        ({"oversample": 0.5}, "participation.oversample must be 1 or more. Got 0.5."),
-        ({"dropout": 1.0}, "participation.dropout must be in [0, 1). Got 1.0."),
-        ({"wait": 0.0}, "participation.wait must be 1 or more. Got 0.0."),
-        (
-            {"q": 0.5, "adaptive": True},
-            "participation 'fast' must have one rule for snapshots: q, interval or adaptive. "
-            "Got q = 0.5, interval = 0, adaptive = True. Set one.",
-        ),
-    ],
-)
-def test_wrong_settings(wrong, message):
-    with pytest.raises(ConfigError) as caught:
-        Fast(**wrong)
-    assert str(caught.value) == message
-
-
 def test_both_processes_are_checked():
     with pytest.raises(ConfigError, match="at most the 5 clients"):
         Fast(of=Full(), clients=6).check(session(5))

@@ -83,26 +83,3 @@ def test_a_cohort_larger_than_the_population():
         "participation.clients must be at most the 3 clients that exist in session 5. Got 4. "
         "Lower it, or use participation.rate."
     )
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"clients": -1}, "participation.clients must be at least 1. Got -1."),
-        ({"rate": 1.5}, "participation.rate must be a share in (0, 1]. Got 1.5."),
-        (
-            {},
-            "participation 'uniform' must say how many clients take part: clients or rate. "
-            "Got clients = 0, rate = 0.0. Set one of them.",
-        ),
-        (
-            {"clients": 2, "rate": 0.5},
-            "participation 'uniform' must say how many clients take part: clients or rate. "
-            "Got clients = 2, rate = 0.5. Set one of them.",
-        ),
-    ],
-)
-def test_wrong_settings(settings, message):
-    with pytest.raises(ConfigError) as caught:
-        Uniform(**settings)
-    assert str(caught.value) == message

@@ -1,9 +1,7 @@
 """What the server keeps, and where."""
 
-import pytest
 import torch
 
-from fedtide.core.errors import ConfigError
 from fedtide.starts.archive import All, Archive, Diverse, Last, Past, on_disk
 from tests.starts.stage import PAST, model
 
@@ -51,16 +49,3 @@ def test_large_archives_lie_on_disk():
     assert away[0].model.x is not PAST[0].model.x
     assert torch.equal(away[0].model.x, PAST[0].model.x)
     assert torch.equal(away[0].model.buffers["count"], PAST[0].model.buffers["count"])
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: Last(H=0), "start.keep.H must be at least 1. Got 0."),
-        (lambda: All(memory=-1.0), "start.keep.memory must be zero or positive. Got -1.0."),
-    ],
-)
-def test_settings_out_of_range(make, message):
-    with pytest.raises(ConfigError) as caught:
-        make()
-    assert str(caught.value) == message

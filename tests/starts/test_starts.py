@@ -7,7 +7,6 @@ import torch
 from fedtide.core.errors import ConfigError
 from fedtide.starts import STARTS, Average, Cold, Previous, Similarity
 from fedtide.starts.archive import Archive, Last, Past
-from fedtide.starts.trigger import Signature
 from tests.starts.stage import INITIAL, LAST, LAYOUT, PAST, beginning, model
 
 BASELINES = (Cold, Previous, Average)
@@ -86,30 +85,6 @@ def test_an_archive_from_another_model(start):
         "start: the archive must hold models of this run's shape, 4 parameters. "
         "Got 7 from session 0. Start a new archive when the model changes."
     )
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: Previous(P=-1), "start.P must be zero or positive. Got -1."),
-        (
-            lambda: Previous(trigger=Signature()),
-            "start.trigger must be one that needs no gradients, such as 'turnover'. Got 'signature'. "
-            "Only start.kind = 'similarity' computes gradients.",
-        ),
-        (
-            lambda: Similarity(P=0),
-            "start.P must be at least 1. Got 0. The pilot model comes from there.",
-        ),
-        (lambda: Similarity(V=0), "start.V must be at least 1. Got 0."),
-        (lambda: Similarity(R=-1.0), "start.R must be zero or positive. Got -1.0."),
-        (lambda: Similarity(beta=1.0), "start.beta must be in [0, 1). Got 1.0."),
-    ],
-)
-def test_settings_out_of_range(make, message):
-    with pytest.raises(ConfigError) as caught:
-        make()
-    assert str(caught.value) == message
 
 
 def test_the_names_of_the_starts():
