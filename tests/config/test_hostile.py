@@ -25,8 +25,8 @@ from fedtide.data import images, text
 from fedtide.data.files import content as unpacked
 from fedtide.data.files import idx
 from fedtide.population import arrivals, traces
-from fedtide.population.arrivals import Trace as Visits
-from fedtide.population.traces import Phones, Trace
+from fedtide.population.arrivals import VisitTrace
+from fedtide.population.traces import AvailabilityTrace, Phones
 from fedtide.record.checkpoint import Checkpointing, Checkpoints, Stopped
 from fedtide.record.journal import Journal
 from fedtide.run.loop import run
@@ -132,7 +132,7 @@ def gzipped(place):
 
 
 def cells(place):
-    process = Trace(file=str(place / "file"))
+    process = AvailabilityTrace(file=str(place / "file"))
     process.start(CROWD, 0)
 
 
@@ -145,7 +145,7 @@ SORTS = {
     "trace": (TRACE, cells),
     "minutes": (MINUTES, cells),
     "phones": (PHONES, lambda place: Phones(file=str(place / "file")).start(CROWD, 0)),
-    "visits": (VISITS, lambda place: Visits(rounds=9, file=str(place / "file")).at(0)),
+    "visits": (VISITS, lambda place: VisitTrace(rounds=9, file=str(place / "file")).at(0)),
 }
 
 
@@ -212,7 +212,7 @@ def test_a_trace_that_unpacks_without_end_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "trace.csv.gz"
     path.write_bytes(gzip.compress(TRACE + b"0,0,600\n" * 10_000))
     with pytest.raises(DataError, match="at most 1,000 bytes"):
-        Trace(file=str(path)).start(CROWD, 0)
+        AvailabilityTrace(file=str(path)).start(CROWD, 0)
 
 
 def test_arrays_of_objects_are_refused(tmp_path):

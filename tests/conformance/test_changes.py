@@ -25,7 +25,7 @@ from fedtide.data.partition import Dirichlet
 from fedtide.engines.kinds import EngineChoice
 from fedtide.guard.attacks import SignFlip
 from fedtide.guard.faults import Faults
-from fedtide.population.arrivals import Trace
+from fedtide.population.arrivals import VisitTrace
 from fedtide.population.live import Live
 from fedtide.population.participation import Full, Participation, Uniform
 from fedtide.population.sessions import Fixed, Pattern
@@ -237,7 +237,7 @@ def test_memories_begin_anew_where_another_model_is_installed():
 
 def test_a_round_without_clients_keeps_the_mean():
     stays = ((0, 0, 3), (1, 0, 3), (0, 5, 9), (2, 6, 9))
-    e = replace(HERE, population=Trace(stays=stays, clients=3, rounds=9), algorithm=Scaffold())
+    e = replace(HERE, population=VisitTrace(stays=stays, clients=3, rounds=9), algorithm=Scaffold())
     _, rounds = observed(replace(e, participation=Full()))
     for t, present in ((2, [0, 1]), (4, [0, 1]), (5, [0]), (8, [0, 2])):
         now, memories = rounds[t]
@@ -273,7 +273,7 @@ def test_fedau_counts_rounds_in_which_the_server_aggregates():
     """Client 1 comes in round 4; in rounds 5 to 9 nobody takes part: its second interval is 1, not 6."""
     stays = ((0, 0, 14), (1, 4, 14))
     some = Listed(rounds=(0, 1, 2, 3, 4, 10, 11, 12))
-    two = Trace(stays=stays, clients=2, rounds=14)
+    two = VisitTrace(stays=stays, clients=2, rounds=14)
     _, rounds = observed(replace(HERE, population=two, participation=some, algorithm=FedAU()))
     now, memories = rounds[-1]
     assert float(memories[1].mine.total) == float(memories[1].mine.made) == 4

@@ -18,7 +18,7 @@ from fedtide.population.participation import Uniform
 from fedtide.population.sessions import Alternating, Fixed
 from fedtide.run.experiment import Experiment
 from fedtide.run.loop import run
-from fedtide.starts import Average
+from fedtide.starts import ArchiveAverage
 from fedtide.training.optimisers import Sgd
 from fedtide.training.train import Train
 from tests.conformance.arena import (
@@ -179,7 +179,7 @@ def experiment(**changes):
         participation=Uniform(clients=3),
         algorithm=TABLE["scaffold"].algorithm,
         train=Train(model=Mlp(hidden=(6,)), batch_size=5, epochs=1),
-        start=Average(),
+        start=ArchiveAverage(),
         engine=EngineChoice(kind="loop", workers=1, device="cpu"),
         seed=4,
     )

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedtide.data.holdings import Fifo, Pace, Pooled, Static
-from fedtide.data.stores import Arriving, Keep
+from fedtide.data.stores import Arriving, StaticStores
 
 CLIENTS = 4
 EVERYBODY = np.arange(CLIENTS)
@@ -122,7 +122,7 @@ def test_streams_hold_what_was_given_in_random_order():
         stream = holdings.stream.order[given.offsets[u] : given.offsets[u + 1]]
         assert sorted(stream) == sorted(mine)
         assert stream.tolist() != mine.tolist()
-    assert Keep().holdings(given, np.arange(90), 0) is given
+    assert StaticStores().holdings(given, np.arange(90), 0) is given
 
 
 @pytest.mark.parametrize(("drift", "changes"), [(1.0, 4), (0.0, 30)])

@@ -13,9 +13,9 @@ from fedtide.guard.defences import (
     Clipped,
     GeometricMedian,
     Krum,
-    Mean,
     Median,
     MultiKrum,
+    PlainMean,
     TrimmedMean,
     clipped,
     lengths,
@@ -124,7 +124,7 @@ def test_cohorts_that_are_too_small_to_defend():
     assert "less than one" in Krum(share=0.1).problem(9)
     assert not Krum(share=0.4).problem(9)  # f = 3: 9
     assert "4 hostile clients Krum needs at least 11" in MultiKrum(share=0.4).problem(10)
-    assert not any(kind().problem(1) for kind in (Mean, Median, Clipped, GeometricMedian))
+    assert not any(kind().problem(1) for kind in (PlainMean, Median, Clipped, GeometricMedian))
 
 
 def test_too_small_a_cohort_lets_hostile_clients_choose():
@@ -143,7 +143,7 @@ def test_equal_uploads_give_that_upload(kind):
 
 def test_without_a_defence_it_is_the_weighted_mean():
     weights = torch.tensor([0.1, 0.2, 0.3, 0.4, 0.0])
-    assert torch.equal(Mean().combined(ROWS, weights), weights @ ROWS)
+    assert torch.equal(PlainMean().combined(ROWS, weights), weights @ ROWS)
 
 
 def test_hostile_clients_are_an_exact_share_and_always_the_same():

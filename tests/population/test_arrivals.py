@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fedtide.core.errors import ConfigError
 from fedtide.population import POPULATIONS
-from fedtide.population.arrivals import Poisson, Trace
+from fedtide.population.arrivals import Poisson, VisitTrace
 
 STAYS = ((0, 0, 4), (1, 0, 6), (0, 5, 8), (2, 6, 7))
 
@@ -18,7 +18,7 @@ def sessions(population, seed=0):
 
 def test_a_trace_by_hand():
     """Round 4: client 0 leaves; 5: it returns; 6: 1 leaves, 2 comes; 7: 2 leaves; 8: nobody is left."""
-    found = sessions(Trace(stays=STAYS, rounds=10))
+    found = sessions(VisitTrace(stays=STAYS, rounds=10))
     who = [s.clients.tolist() for s in found]
     assert who == [[0, 1]] * 4 + [[1], [0, 1], [0, 2], [0], [], []]
     assert [s.number for s in found] == [0, 0, 0, 0, 1, 2, 3, 4, 5, 5]
@@ -29,12 +29,12 @@ def test_a_trace_by_hand():
 def test_a_trace_from_a_file(tmp_path):
     file = tmp_path / "visits.csv"
     file.write_text("client,arrive,leave\n" + "".join(f"{c},{a},{b}\n" for c, a, b in STAYS))
-    trace = Trace(file=str(file), rounds=10)
+    trace = VisitTrace(file=str(file), rounds=10)
     assert [s.clients.tolist() for s in sessions(trace)] == [
-        s.clients.tolist() for s in sessions(Trace(stays=STAYS, rounds=10))
+        s.clients.tolist() for s in sessions(VisitTrace(stays=STAYS, rounds=10))
     ]
     assert trace.groups(10)[0].clients == 3
-    assert Trace(file=str(file), clients=7).groups(10)[0].clients == 7
+    assert VisitTrace(file=str(file), clients=7).groups(10)[0].clients == 7
 
 
 @pytest.mark.parametrize("text", ["", "client,arrive\n1,2\n", "client,arrive,leave\n1,x,3\n"])
@@ -42,9 +42,9 @@ def test_files_that_are_no_trace(tmp_path, text):
     file = tmp_path / "visits.csv"
     file.write_text(text)
     with pytest.raises(ConfigError, match=r"^population\.file must be a CSV file with"):
-        Trace(file=str(file))
+        VisitTrace(file=str(file))
     with pytest.raises(ConfigError, match="Check the path, from where fedtide runs"):
-        Trace(file=str(tmp_path / "missing.csv"))
+        VisitTrace(file=str(tmp_path / "missing.csv"))
 
 
 @settings(max_examples=30, deadline=None)

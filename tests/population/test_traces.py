@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedtide.core.errors import ConfigError, DataError
-from fedtide.population.traces import PHONES, Phones, Trace
+from fedtide.population.traces import PHONES, AvailabilityTrace, Phones
 from tests.population.crowds import cohorts, crowd, session
 
 
@@ -30,33 +30,33 @@ def test_stretches(tmp_path):
     the file is 340 s, that is four rounds; then it begins again.
     """
     file = written(tmp_path, "client,start,end\n1,160,190\n0,100,220\n1,250,340\n")
-    drawn = there(Trace(file=file, round_minutes=1), 6, 2)
+    drawn = there(AvailabilityTrace(file=file, round_minutes=1), 6, 2)
     assert drawn == [[0], [0, 1], [1], [1], [0], [0, 1]]
 
 
 def test_a_gap_is_an_absence_and_overlaps_count_once(tmp_path):
     """10 + 10 seconds twice over are not half a minute; 20 + 20 that overlap by 10 are."""
     text = "client,start,end\n0,0,60\n0,60,70\n0,60,70\n0,65,75\n0,120,140\n0,130,150\n0,180,240\n"
-    drawn = there(Trace(file=written(tmp_path, text), round_minutes=1), 4, 1)
+    drawn = there(AvailabilityTrace(file=written(tmp_path, text), round_minutes=1), 4, 1)
     assert drawn == [[0], [], [0], [0]]
 
 
 def test_minutes(tmp_path):
     """Columns in any order; minutes that are not noted are absences."""
     text = "minute,available,client\n10,1,0\n11,0,0\n11,1,1\n13,1,0\n13,0,1\n"
-    drawn = there(Trace(file=written(tmp_path, text), round_minutes=1), 4, 2)
+    drawn = there(AvailabilityTrace(file=written(tmp_path, text), round_minutes=1), 4, 2)
     assert drawn == [[0], [1], [], [0]]
 
 
 def test_a_client_without_a_line_is_never_there(tmp_path):
     file = written(tmp_path, "client,start,end\n2,0,60\n")
-    assert there(Trace(file=file, round_minutes=1), 2, 5) == [[2], [2]]
+    assert there(AvailabilityTrace(file=file, round_minutes=1), 2, 5) == [[2], [2]]
 
 
 def test_copies_for_a_larger_population(tmp_path):
     """Client u repeats trace u mod 2; the first two are the recording, copies are shifted in time."""
     file = written(tmp_path, "client,start,end\n0,0,600\n1,600,6000\n")
-    drawn = there(Trace(file=file, round_minutes=1, replicate=True), 100, 200)
+    drawn = there(AvailabilityTrace(file=file, round_minutes=1, replicate=True), 100, 200)
     present = np.zeros((100, 200), dtype=bool)
     for t, ids in enumerate(drawn):
         present[t, ids] = True
@@ -65,20 +65,22 @@ def test_copies_for_a_larger_population(tmp_path):
     assert present[:10, 0].all()
     starts = {int(np.argmax(present[:, u] & ~np.roll(present[:, u], 1))) for u in range(2, 200, 2)}
     assert len(starts) > 50
-    again = there(Trace(file=file, round_minutes=1, replicate=True), 3, 200)
-    other = there(Trace(file=file, round_minutes=1, replicate=True), 3, 200, seed=1)
+    again = there(AvailabilityTrace(file=file, round_minutes=1, replicate=True), 3, 200)
+    other = there(AvailabilityTrace(file=file, round_minutes=1, replicate=True), 3, 200, seed=1)
     assert again == drawn[:3] != other
 
 
 def test_fewer_than_the_cohort_asks_for(tmp_path):
     """All who are there take part, and nobody in a round without anybody."""
     file = written(tmp_path, "client,start,end\n0,0,60\n1,0,60\n2,120,180\n")
-    drawn = there(Trace(file=file, round_minutes=1, clients=2), 3, 3)
+    drawn = there(AvailabilityTrace(file=file, round_minutes=1, clients=2), 3, 3)
     assert drawn == [[0, 1], [], [2]]
 
 
 def test_a_changed_file_is_read_again(tmp_path):
-    process = Trace(file=written(tmp_path, "client,start,end\n0,0,60\n"), round_minutes=1)
+    process = AvailabilityTrace(
+        file=written(tmp_path, "client,start,end\n0,0,60\n"), round_minutes=1
+    )
     assert there(process, 1, 2) == [[0]]
     written(tmp_path, "client,start,end\n1,0,60\n0,60,61\n")
     assert there(process, 1, 2) == [[1]]
@@ -98,7 +100,9 @@ def test_any_trace_gives_cohorts(tmp_path_factory, rows, minutes, asked, replica
     """Gaps and overlaps of all kinds: distinct clients in order, never more than asked for."""
     lines = [f"{client},{begin!r},{begin + length!r}" for client, begin, length in rows]
     file = written(tmp_path_factory.mktemp("trace"), "client,start,end\n" + "\n".join(lines))
-    process = Trace(file=file, round_minutes=minutes, clients=asked, replicate=replicate)
+    process = AvailabilityTrace(
+        file=file, round_minutes=minutes, clients=asked, replicate=replicate
+    )
     for ids in there(process, 5, 9):
         assert ids == sorted(set(ids))
         assert len(ids) <= (asked or 9)
@@ -123,7 +127,7 @@ BAD = [
 
 @pytest.mark.parametrize(("text", "message"), BAD)
 def test_a_bad_trace_names_its_line(tmp_path, text, message):
-    process = Trace(file=written(tmp_path, text))
+    process = AvailabilityTrace(file=written(tmp_path, text))
     with pytest.raises(DataError) as caught:
         process.check(session(3))
     assert message in str(caught.value)
@@ -133,7 +137,7 @@ def test_a_bad_trace_names_its_line(tmp_path, text, message):
 def test_unknown_clients(tmp_path):
     file = written(tmp_path, "client,start,end\n0,0,60\n7,0,60\n")
     with pytest.raises(DataError) as caught:
-        Trace(file=file).start(crowd(5), 0)
+        AvailabilityTrace(file=file).start(crowd(5), 0)
     assert "its clients must be among the 5 of the population, 0 to 4. Got client 7." in str(
         caught.value
     )
@@ -143,20 +147,20 @@ def test_damaged_files(tmp_path):
     path = tmp_path / "trace.csv.gz"
     path.write_bytes(gzip.compress(b"client,start,end\n0,0,60\n")[:-9])
     with pytest.raises(DataError, match="it must be a CSV file in UTF-8"):
-        Trace(file=str(path)).check(session(1))
+        AvailabilityTrace(file=str(path)).check(session(1))
     (tmp_path / "latin.csv").write_bytes(b"client,start,end\n\xff,0,1\n")
     with pytest.raises(DataError, match="it must be a CSV file in UTF-8"):
-        Trace(file=str(tmp_path / "latin.csv")).check(session(1))
+        AvailabilityTrace(file=str(tmp_path / "latin.csv")).check(session(1))
     with pytest.raises(DataError, match="must be a trace that can be read"):
-        Trace(file=str(tmp_path / "missing.csv")).check(session(1))
+        AvailabilityTrace(file=str(tmp_path / "missing.csv")).check(session(1))
     with pytest.raises(ConfigError, match=r"participation.file must be a CSV file of a trace"):
-        Trace().check(session(1))
+        AvailabilityTrace().check(session(1))
 
 
 def test_rounds_too_short_for_memory(tmp_path):
     file = written(tmp_path, "client,start,end\n0,0,1e9\n")
     with pytest.raises(ConfigError, match="fewer than 100,000,000 cells"):
-        Trace(file=file, round_minutes=1e-5).check(session(1))
+        AvailabilityTrace(file=file, round_minutes=1e-5).check(session(1))
 
 
 def phones(folder, *rows):

@@ -13,11 +13,11 @@ from fedtide.algorithms.moon import Moon
 from fedtide.data.holdings import Static
 from fedtide.data.partition import Dirichlet
 from fedtide.engines.kinds import EngineChoice
-from fedtide.population.arrivals import Poisson, Trace
+from fedtide.population.arrivals import Poisson, VisitTrace
 from fedtide.population.participation import Uniform
 from fedtide.population.sessions import Alternating, Pattern
 from fedtide.run.gradients import Rehearsal
-from fedtide.starts import Average, Previous, Similarity
+from fedtide.starts import ArchiveAverage, Previous, Similarity
 from fedtide.starts.trigger import Drop, Signature, Turnover
 
 SMALL = Experiment(
@@ -46,7 +46,9 @@ def test_similarity_recognises_who_returns():
 
 def test_after_the_pilot_everybody_begins_alike():
     """The same model, the same clients, the same numbers: the first session after the pilot is the same."""
-    runs = [run(replace(SMALL, start=s)) for s in (Similarity(), Previous(P=1), Average(P=1))]
+    runs = [
+        run(replace(SMALL, start=s)) for s in (Similarity(), Previous(P=1), ArchiveAverage(P=1))
+    ]
     for history in runs[1:]:
         for mine, theirs in zip(runs[0].rounds[:8], history.rounds[:8], strict=True):
             assert mine["accuracy"] == theirs["accuracy"]
@@ -54,7 +56,7 @@ def test_after_the_pilot_everybody_begins_alike():
 
 def test_without_scaling_similarity_is_the_average():
     plain, scaled = (
-        run(replace(SMALL, start=Average(P=1))),
+        run(replace(SMALL, start=ArchiveAverage(P=1))),
         run(replace(SMALL, start=Similarity(R=0))),
     )
     torch.testing.assert_close(plain.model.x, scaled.model.x)
@@ -89,7 +91,10 @@ def test_a_sample_of_clients_computes_the_gradient():
 def test_rehearsals_leave_no_trace(algorithm):
     """Clients that remember something, and a gradient round at every start that nobody uses (R = 0)."""
     e = replace(SMALL, algorithm=algorithm, train=Train(lr=0.1, steps=2, memories="keep"))
-    plain, rehearsed = run(replace(e, start=Average(P=1))), run(replace(e, start=Similarity(R=0)))
+    plain, rehearsed = (
+        run(replace(e, start=ArchiveAverage(P=1))),
+        run(replace(e, start=Similarity(R=0))),
+    )
     torch.testing.assert_close(plain.model.x, rehearsed.model.x)
 
 
@@ -117,7 +122,7 @@ def test_rehearsals_run_at_half_the_rate_from_the_given_model(monkeypatch):
 def test_rounds_without_anybody():
     """Nobody is there in rounds 0, 4 and 5: nobody trains, nothing is tested, the model waits."""
     stays = ((0, 1, 4), (1, 1, 4), (2, 6, 9), (0, 8, 10))
-    e = replace(SMALL, population=Trace(stays=stays, clients=4, rounds=10))
+    e = replace(SMALL, population=VisitTrace(stays=stays, clients=4, rounds=10))
     for participation in (SMALL.participation, Uniform(rate=0.5)):
         history = run(replace(e, participation=participation))
         tested = [line["accuracy"] is not None for line in history.rounds]

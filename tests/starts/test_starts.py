@@ -5,11 +5,11 @@ import pytest
 import torch
 
 from fedtide.core.errors import ConfigError
-from fedtide.starts import STARTS, Average, Cold, Previous, Similarity
+from fedtide.starts import STARTS, ArchiveAverage, Cold, Previous, Similarity
 from fedtide.starts.archive import Archive, Last, Past
 from tests.starts.stage import INITIAL, LAST, LAYOUT, PAST, beginning, model
 
-BASELINES = (Cold, Previous, Average)
+BASELINES = (Cold, Previous, ArchiveAverage)
 
 
 @pytest.mark.parametrize("start", BASELINES)
@@ -27,7 +27,7 @@ def test_previous_goes_on():
 
 def test_average_mixes_vectors_and_buffers():
     """x = (1 + 2 + 6) / 3 = 3, mean = (3 + 5 + 7) / 3 = 5, count = 75 / 3 = 25."""
-    begun = Average().begin(beginning())
+    begun = ArchiveAverage().begin(beginning())
     torch.testing.assert_close(begun.model.x, torch.tensor([3.0, -3.0, 0.0, 0.0]))
     torch.testing.assert_close(begun.model.buffers["mean"], torch.tensor([5.0]))
     assert begun.model.buffers["count"].tolist() == 25
@@ -35,7 +35,7 @@ def test_average_mixes_vectors_and_buffers():
     assert np.allclose(begun.facts["start_weights"], [1 / 3] * 3)
 
 
-@pytest.mark.parametrize("start", [Previous, Average])
+@pytest.mark.parametrize("start", [Previous, ArchiveAverage])
 def test_the_pilot_is_forgotten(start):
     """P = 2: session 1 goes on, session 2 begins untrained, and with `reset = false` it goes on too."""
     assert start(P=2).begin(beginning((), number=1)).model is LAST
@@ -44,14 +44,14 @@ def test_the_pilot_is_forgotten(start):
 
 
 def test_average_keeps_no_pilot_session():
-    start, archive = Average(P=1), Archive()
+    start, archive = ArchiveAverage(P=1), Archive()
     for past in PAST:
         archive = start.store(archive, past, LAYOUT)
     assert [past.session for past in archive.past] == [1, 2]
 
 
 def test_average_of_the_last_two():
-    start, archive = Average(keep=Last(H=2)), Archive()
+    start, archive = ArchiveAverage(keep=Last(H=2)), Archive()
     for past in PAST:
         archive = start.store(archive, past, LAYOUT)
     begun = start.begin(beginning(archive.past))
@@ -75,7 +75,7 @@ def test_the_archive_stays_as_it_is(start):
         assert torch.equal(past.model.buffers["mean"], mean)
 
 
-@pytest.mark.parametrize("start", [Average(), Similarity()])
+@pytest.mark.parametrize("start", [ArchiveAverage(), Similarity()])
 def test_an_archive_from_another_model(start):
     other = model(1.0)._replace(x=torch.ones(7))
     past = Past(0, other, torch.ones(4))

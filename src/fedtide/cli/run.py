@@ -16,34 +16,37 @@ import typer
 from fedtide.cli.console import caution, console, remark
 from fedtide.cli.options import Changes, Json, Seeds, StudyFile
 
+Out = Annotated[Path, typer.Option("--out", help="Folder for results.")]
+Jobs = Annotated[int, typer.Option(help="How many runs at once; 0: one per CPU core.", min=0)]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the results only, no progress.")]
+Lines = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object per round, and nothing else.")
+]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Continue the newest run that has these settings.")
+]
+OverRay = Annotated[
+    bool,
+    typer.Option(
+        "--ray", help="Run on a Ray cluster: the one at RAY_ADDRESS, else one on this machine."
+    ),
+]
+Profile = Annotated[
+    bool, typer.Option("--profile", help="Show and save how long each part of a round took.")
+]
+
 
 def run(
     study: StudyFile,
-    out: Annotated[Path, typer.Option("--out", help="Folder for results.")] = Path("runs"),
+    out: Out = Path("runs"),
     changes: Changes = [],  # noqa: B006 (typer copies it)
     seeds: Seeds = [],  # noqa: B006
-    jobs: Annotated[
-        int, typer.Option(help="How many runs at once; 0: one per CPU core.", min=0)
-    ] = 0,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print the results only, no progress.")
-    ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object per round, and nothing else.")
-    ] = False,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue the newest run that has these settings.")
-    ] = False,
-    over_ray: Annotated[
-        bool,
-        typer.Option(
-            "--ray",
-            help="Run on a Ray cluster: the one at RAY_ADDRESS, else one on this machine.",
-        ),
-    ] = False,
-    profile: Annotated[
-        bool, typer.Option("--profile", help="Show and save how long each part of a round took.")
-    ] = False,
+    jobs: Jobs = 0,
+    quiet: Quiet = False,
+    as_json: Lines = False,
+    resume: Resume = False,
+    over_ray: OverRay = False,
+    profile: Profile = False,
 ) -> None:
     """Run a study: every setting with every seed, then a table and a report."""
     from fedtide import config

@@ -14,7 +14,7 @@ from fedtide.core.types import Dataset, Group
 from fedtide.data.datasets import DATASETS, load, normalised, place
 from fedtide.data.holdings import Holdings, distribute
 from fedtide.data.partition import PARTITIONS, Iid, Partition
-from fedtide.data.stores import STORES, Keep, Stores
+from fedtide.data.stores import STORES, StaticStores, Stores
 
 Groups = Callable[[int], Sequence[Group]]  # the clients that ever exist, from the number of labels
 
@@ -49,7 +49,7 @@ class Data(Source):
         float, ...
     ] = ()  # with "standard": per channel, of pixels in [0, 1]; else as published
     std: tuple[float, ...] = ()
-    stores: Stores = field(default_factory=Keep)
+    stores: Stores = field(default_factory=StaticStores)
 
     def __post_init__(self) -> None:
         settle(self, "data.partition", "partition", Partition, PARTITIONS)

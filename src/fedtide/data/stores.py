@@ -22,7 +22,7 @@ class Stores(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Keep(Stores):
+class StaticStores(Stores):
     """Every client keeps what it was given."""
 
     def holdings(self, given: Static, targets: NDArray[np.int64], seed: int) -> Holdings:
@@ -77,4 +77,4 @@ class Arriving(Stores):
         return Fifo(Static(order, given.offsets), self.pace(given.clients, seed), seed)
 
 
-STORES = Kinds("stores", Stores, {"static": Keep, "fifo": Arriving})
+STORES = Kinds("stores", Stores, {"static": StaticStores, "fifo": Arriving})

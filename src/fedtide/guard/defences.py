@@ -37,7 +37,7 @@ class Defence(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mean(Defence):
+class PlainMean(Defence):
     """The weighted mean: no defence."""
 
     def combined(self, rows: Tensor, weights: Tensor) -> Tensor:
@@ -184,7 +184,7 @@ DEFENCES = Kinds(
     "defences",
     Defence,
     {
-        "mean": Mean,
+        "mean": PlainMean,
         "median": Median,
         "trimmed-mean": TrimmedMean,
         "krum": Krum,

@@ -17,7 +17,7 @@ from fedtide.core.types import Cohort, Dataset, Ids
 from fedtide.data.holdings import Holdings, Static
 from fedtide.engines.base import Result
 from fedtide.guard.attacks import Attack
-from fedtide.guard.defences import Defence, Mean
+from fedtide.guard.defences import Defence, PlainMean
 from fedtide.guard.faults import Faults
 from fedtide.guard.privacy import Privacy
 from fedtide.guard.uploads import flat, refusals, shaped
@@ -45,7 +45,7 @@ class Gate:
     @property
     def is_plain(self) -> bool:
         """Does the algorithm aggregate by itself?"""
-        return isinstance(self.defence, Mean) and not self.privacy.is_active
+        return isinstance(self.defence, PlainMean) and not self.privacy.is_active
 
     @property
     def keeps_sums(self) -> bool:
@@ -67,7 +67,7 @@ class Gate:
             "Use FedAvg, FedProx, SCAFFOLD, FedDyn, FedNova, FedAmplify, MOON or FedACG, or leave them out.",
         )
         require(
-            isinstance(self.defence, Mean) or not self.privacy.noise,
+            isinstance(self.defence, PlainMean) or not self.privacy.noise,
             "defence",
             "the mean where privacy adds noise: how much one client can change another rule is not known",
             type(self.defence).__name__,

@@ -61,7 +61,7 @@ class Channel(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell(Channel):
+class RadioCell(Channel):
     """One server in the middle of a round cell, clients scattered evenly over its area ([J] Eq. 38).
 
     `place`: a client stays where it is ("still"), is somewhere else in every round ("redrawn"), or walks
@@ -211,7 +211,7 @@ class Cell(Channel):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Umi(Cell):
+class Umi(RadioCell):
     """A street canyon: TR 38.901 UMi, [J] Eqs. 33-40."""
 
     SIGMA: ClassVar[tuple[float, float]] = (4.0, 7.82)
@@ -232,7 +232,7 @@ class Umi(Cell):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Uma(Cell):
+class Uma(RadioCell):
     """A mast above the roofs: TR 38.901 UMa."""
 
     server_height_m: float = 25.0

@@ -27,7 +27,7 @@ class Air(NamedTuple):
     touched: Floats  # [clients]: when it was last looked at
 
 
-class Task(NamedTuple):
+class Assignment(NamedTuple):
     """One round's question: who, with what, for which work, until when."""
 
     ids: Ids
@@ -105,8 +105,8 @@ class Wireless(Network):
         when = Moment(seed, t, state.clock)
         devices = self.fleet.devices(ids, seed)
         level = charged(state, ids, devices)
-        task = self._task(ids, when, work, devices, np.minimum(devices.budget, level))
-        trip = self._fixed(task) if self.allocation == "fixed" else self._allocated(task)
+        assigned = self._assignment(ids, when, work, devices, np.minimum(devices.budget, level))
+        trip = self._fixed(assigned) if self.allocation == "fixed" else self._allocated(assigned)
         seconds, joules = trip.seconds.total, trip.joules.total
         if len(state.level):
             # In place: a round costs what its cohort costs, however many clients there are.
@@ -116,14 +116,16 @@ class Wireless(Network):
             seconds,
             joules,
             trip.delivered,
-            task.deadline,
+            assigned.deadline,
             work.hoped,
             trip.seconds,
             trip.joules,
         )
         return plan, state._replace(clock=state.clock + plan.latency + self.pause_seconds)
 
-    def _task(self, ids: Ids, when: Moment, work: Work, devices: Devices, budget: Floats) -> Task:
+    def _assignment(
+        self, ids: Ids, when: Moment, work: Work, devices: Devices, budget: Floats
+    ) -> Assignment:
         """The round's question, after bandwidth is shared and the model is received."""
         sharing = max(int((work.steps > 0).sum()), work.asked, 1)
         whole = np.full(len(ids), 1e6 * self.bandwidth_mhz)
@@ -137,46 +139,46 @@ class Wireless(Network):
             down = self.channel.seconds(send, ids, when)
         uplink = whole / sharing if self.uplink == "equal" else whole
         load = self.computing.load(devices, work)
-        return Task(ids, when, work, devices, load, budget, deadline, uplink, down)
+        return Assignment(ids, when, work, devices, load, budget, deadline, uplink, down)
 
-    def _fixed(self, task: Task) -> Trip:
+    def _fixed(self, assigned: Assignment) -> Trip:
         """Everything at full speed, cut short by the deadline or an empty budget."""
-        devices, steps = task.devices, task.work.steps
-        compute = compute_seconds(steps, task.load.cycles, devices.hertz)
-        spent = compute_joules(steps, task.load, devices.hertz)
-        bits, begins = 8 * task.work.bytes_up * self.overhead, task.down + compute
-        send = Send("up", bits, task.uplink, devices.transmit_watts, begins)
-        up = self.channel.seconds(send, task.ids, task.when)
-        begun = (steps > 0) & (task.budget > 0)
-        if np.isinf(task.deadline):  # nobody waits for ever
-            begun &= np.isfinite(task.down + up)
-        seconds = Phases(task.down, compute, up)
+        devices, steps = assigned.devices, assigned.work.steps
+        compute = compute_seconds(steps, assigned.load.cycles, devices.hertz)
+        spent = compute_joules(steps, assigned.load, devices.hertz)
+        bits, begins = 8 * assigned.work.bytes_up * self.overhead, assigned.down + compute
+        send = Send("up", bits, assigned.uplink, devices.transmit_watts, begins)
+        up = self.channel.seconds(send, assigned.ids, assigned.when)
+        begun = (steps > 0) & (assigned.budget > 0)
+        if np.isinf(assigned.deadline):  # nobody waits for ever
+            begun &= np.isfinite(assigned.down + up)
+        seconds = Phases(assigned.down, compute, up)
         power = Phases(
             devices.receive_watts, spent / np.maximum(compute, 1e-300), devices.transmit_watts
         )
-        seconds, delivered = cut(seconds, power, task.deadline, task.budget, begun)
+        seconds, delivered = cut(seconds, power, assigned.deadline, assigned.budget, begun)
         joules = Phases(*(s * w for s, w in zip(seconds, power, strict=True)))
         return Trip(np.where(begun, steps, 0), seconds, joules, delivered)
 
-    def _allocated(self, task: Task) -> Trip:
+    def _allocated(self, assigned: Assignment) -> Trip:
         """Problem (5), with the time and energy that receiving the model leaves."""
-        devices, work = task.devices, task.work
-        received = devices.receive_watts * np.minimum(task.down, task.deadline)
+        devices, work = assigned.devices, assigned.work
+        received = devices.receive_watts * np.minimum(assigned.down, assigned.deadline)
         problem = Problem(
             kappa=work.steps.astype(np.float64),
-            C=np.maximum(task.load.cycles, 1.0),
-            v=2 * task.load.capacitance,  # (5) has 0.5 v where the load has all of it
-            S=np.full(len(task.ids), 8 * work.bytes_up * self.overhead),
-            w=task.uplink,
-            g=self.channel.per_watt(task.uplink, task.ids, task.when),
+            C=np.maximum(assigned.load.cycles, 1.0),
+            v=2 * assigned.load.capacitance,  # (5) has 0.5 v where the load has all of it
+            S=np.full(len(assigned.ids), 8 * work.bytes_up * self.overhead),
+            w=assigned.uplink,
+            g=self.channel.per_watt(assigned.uplink, assigned.ids, assigned.when),
             f_max=devices.hertz,
             p_max=devices.transmit_watts,
-            e_bd=np.maximum(task.budget - received, 0),
-            t_th=np.maximum(task.deadline - task.down, 0),
-            eps=np.full(len(task.ids), self.epsilon),
+            e_bd=np.maximum(assigned.budget - received, 0),
+            t_th=np.maximum(assigned.deadline - assigned.down, 0),
+            eps=np.full(len(assigned.ids), self.epsilon),
         )
         found = ALLOCATIONS[self.allocation](problem)
-        return _trip(problem, task, found)
+        return _trip(problem, assigned, found)
 
 
 def charged(state: Air, ids: Ids, devices: Devices) -> Floats:
@@ -203,14 +205,16 @@ def cut(
     return Phases(*spent), through
 
 
-def _trip(q: Problem, task: Task, found: Allocation) -> Trip:
+def _trip(q: Problem, assigned: Assignment, found: Allocation) -> Trip:
     begins = found.k > 0
     f, p = np.where(begins, found.f, 1.0), np.where(begins, found.p, 1.0)
     rate = np.where(begins, q.w * np.log2(1 + q.g * p), np.inf)
-    down = np.where(begins, task.down, 0.0)
+    down = np.where(begins, assigned.down, 0.0)
     up = np.where(begins, q.S / rate, 0.0)
-    seconds = Phases(down, compute_seconds(found.k, task.load.cycles, f), up)
+    seconds = Phases(down, compute_seconds(found.k, assigned.load.cycles, f), up)
     joules = Phases(
-        task.devices.receive_watts * down, compute_joules(found.k, task.load, f), found.p * up
+        assigned.devices.receive_watts * down,
+        compute_joules(found.k, assigned.load, f),
+        found.p * up,
     )
     return Trip(found.k, seconds, joules, begins)

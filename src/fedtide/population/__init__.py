@@ -1,7 +1,7 @@
 """Who exists, and who takes part?"""
 
 from fedtide.core.kinds import Kinds
-from fedtide.population.arrivals import Poisson, Trace
+from fedtide.population.arrivals import Poisson, VisitTrace
 from fedtide.population.live import Live
 from fedtide.population.sessions import Alternating, Fixed, Pattern, Population
 
@@ -13,7 +13,7 @@ POPULATIONS = Kinds(
         "alternating": Alternating,
         "pattern": Pattern,
         "poisson": Poisson,
-        "trace": Trace,
+        "trace": VisitTrace,
         "live": Live,
     },
 )

@@ -179,7 +179,7 @@ class Poisson(Arrivals):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trace(Arrivals):
+class VisitTrace(Arrivals):
     """Recorded visits: a CSV `file` with the columns client, arrive, leave, or the same as a list.
 
     A client exists in the rounds arrive <= t < leave; it may come back. Times are rounds from 0.

@@ -5,7 +5,7 @@ from fedtide.population.laws import Beta, Gamma, Weibull
 from fedtide.population.presence import Bernoulli, Cyclic, Diurnal, Markov
 from fedtide.population.process import Participation
 from fedtide.population.snapshot import Fast
-from fedtide.population.traces import Phones, Trace
+from fedtide.population.traces import AvailabilityTrace, Phones
 from fedtide.population.uniform import Full, Regularised, Uniform
 
 __all__ = ["PARTICIPATION", "Full", "Participation", "Uniform"]
@@ -24,7 +24,7 @@ PARTICIPATION = Kinds(
         "markov": Markov,
         "cyclic": Cyclic,
         "diurnal": Diurnal,
-        "trace": Trace,
+        "trace": AvailabilityTrace,
         "phones": Phones,
         "fast": Fast,
     },

@@ -77,7 +77,7 @@ class Recorded(Available):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trace(Recorded):
+class AvailabilityTrace(Recorded):
     """A recording of your own: `file`, in one of the two forms above.
 
     A client without a line is never there. With `replicate` the population may be larger than the trace:

@@ -16,7 +16,7 @@ from fedtide.core.types import Walk
 from fedtide.data.source import Data, Source
 from fedtide.engines.kinds import EngineChoice
 from fedtide.guard.attacks import Attack
-from fedtide.guard.defences import Defence, Mean
+from fedtide.guard.defences import Defence, PlainMean
 from fedtide.guard.faults import Faults
 from fedtide.guard.gate import Gate
 from fedtide.guard.privacy import Privacy
@@ -52,7 +52,7 @@ class Experiment:
     engine: EngineChoice = field(default_factory=EngineChoice)
     faults: Faults = field(default_factory=Faults)
     attack: Attack = field(default_factory=Attack)
-    defence: Defence = field(default_factory=Mean)
+    defence: Defence = field(default_factory=PlainMean)
     privacy: Privacy = field(default_factory=Privacy)
     evaluation: Evaluation = field(default_factory=Evaluation)
     checkpoint: Checkpointing = field(default_factory=Checkpointing)

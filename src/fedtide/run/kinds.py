@@ -17,7 +17,7 @@ from fedtide.population import POPULATIONS
 from fedtide.population.participation import PARTICIPATION
 from fedtide.show.trackers.kinds import TRACKERS
 from fedtide.starts import STARTS
-from fedtide.starts.archive import KEEPS
+from fedtide.starts.archive import RETENTION
 from fedtide.starts.trigger import TRIGGERS
 from fedtide.training.optimisers import RULES
 from fedtide.training.schedules import SCHEDULES
@@ -38,7 +38,7 @@ KINDS: dict[type, Kinds] = {
         PARTITIONS,
         POPULATIONS,
         READINGS,
-        KEEPS,
+        RETENTION,
         SCHEDULES,
         SERVER_RULES,
         STARTS,

@@ -1,7 +1,7 @@
 """Where does a session's first model come from?"""
 
 from fedtide.core.kinds import Kinds
-from fedtide.starts.average import Average
+from fedtide.starts.average import ArchiveAverage
 from fedtide.starts.base import Start
 from fedtide.starts.cold import Cold
 from fedtide.starts.previous import Previous
@@ -13,7 +13,7 @@ STARTS = Kinds(
     {
         "cold": Cold,
         "previous": Previous,
-        "average": Average,
+        "average": ArchiveAverage,
         "similarity": Similarity,
     },
 )

@@ -57,7 +57,7 @@ class Archive(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Keep(ABC):
+class Retention(ABC):
     """Which sessions stay in the archive; what exceeds `memory` megabytes lies on disk."""
 
     memory: float = 1024.0
@@ -77,7 +77,7 @@ class Keep(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class All(Keep):
+class All(Retention):
     """Every session: 2Z numbers each."""
 
     def chosen(self, past: tuple[Past, ...], distance: Distance) -> tuple[Past, ...]:
@@ -85,7 +85,7 @@ class All(Keep):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Last(Keep):
+class Last(Retention):
     """The last H sessions ("limited history" in section V)."""
 
     H: int = 10
@@ -129,4 +129,4 @@ def _beside(model: Model, other: Model) -> Model:
     return moved
 
 
-KEEPS = Kinds("retention", Keep, {"all": All, "last": Last, "diverse": Diverse})
+RETENTION = Kinds("retention", Retention, {"all": All, "last": Last, "diverse": Diverse})

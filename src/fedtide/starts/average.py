@@ -5,16 +5,16 @@ from dataclasses import dataclass, field
 import torch
 
 from fedtide.core.errors import require
-from fedtide.starts.archive import All, Archive, Diverse, Keep, Past
+from fedtide.starts.archive import All, Archive, Diverse, Past, Retention
 from fedtide.starts.base import Beginning, Begun, Start
 from fedtide.tasks.task import Layout
 
 
 @dataclass(frozen=True, kw_only=True)
-class Average(Start):
+class ArchiveAverage(Start):
     """Every session after the pilot counts the same."""
 
-    keep: Keep = field(default_factory=All)
+    keep: Retention = field(default_factory=All)
 
     def __post_init__(self) -> None:
         super().__post_init__()

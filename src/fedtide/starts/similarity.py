@@ -17,7 +17,7 @@ from torch import Tensor
 from fedtide.core.errors import require
 from fedtide.core.mix import mixed
 from fedtide.core.types import Model, Nothing, Vector
-from fedtide.starts.archive import All, Archive, Keep, Past
+from fedtide.starts.archive import All, Archive, Past, Retention
 from fedtide.starts.base import Beginning, Begun, Start
 from fedtide.starts.trigger import Era
 from fedtide.tasks.task import Layout
@@ -38,7 +38,7 @@ class Similarity(Start):
     pilot: Literal["average", "ema", "good"] = "average"
     beta: float = 0.9  # of the "ema" pilot
     good: float = 0.8  # training accuracy that lets a session into the "good" pilot
-    keep: Keep = field(default_factory=All)
+    keep: Retention = field(default_factory=All)
 
     def __post_init__(self) -> None:
         super().__post_init__()
