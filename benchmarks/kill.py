@@ -26,7 +26,7 @@ import torch
 from fedtide import config
 from fedtide.record.folder import StudyFolder
 from fedtide.record.journal import read
-from fedtide.run.study import run_study
+from fedtide.run.execute import run_study
 
 STUDY = """
 [data]

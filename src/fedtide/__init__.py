@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     from fedtide.core.errors import FedTideError
     from fedtide.data.own import from_huggingface, from_tensors, from_torch
     from fedtide.data.source import Data
-    from fedtide.engines.kinds import EngineChoice
     from fedtide.measure.evaluation import Evaluation
+    from fedtide.run.execute import Outcome, run_study
     from fedtide.run.experiment import Experiment
-    from fedtide.run.loop import History, run
-    from fedtide.run.study import Outcome, Study, run_study
+    from fedtide.run.history import History
+    from fedtide.run.loop import run
+    from fedtide.run.study import Study
     from fedtide.training.train import Train
 
 __version__ = version("fedtide")
 __all__ = [
     "Data",
-    "EngineChoice",
     "Evaluation",
     "Experiment",
     "FedTideError",
@@ -44,11 +44,12 @@ _HOMES = {
     "fedtide.core.errors": ("FedTideError",),
     "fedtide.data.own": ("from_huggingface", "from_tensors", "from_torch"),
     "fedtide.data.source": ("Data",),
-    "fedtide.engines.kinds": ("EngineChoice",),
     "fedtide.measure.evaluation": ("Evaluation",),
     "fedtide.run.experiment": ("Experiment",),
-    "fedtide.run.loop": ("History", "run"),
-    "fedtide.run.study": ("Outcome", "Study", "run_study"),
+    "fedtide.run.history": ("History",),
+    "fedtide.run.loop": ("run",),
+    "fedtide.run.execute": ("Outcome", "run_study"),
+    "fedtide.run.study": ("Study",),
     "fedtide.training.train": ("Train",),
 }
 

@@ -25,7 +25,7 @@ from fedtide.population.sessions import Alternating, Fixed
 from fedtide.run.experiment import Evaluation, Experiment
 from fedtide.run.loop import run
 from fedtide.starts.cold import Cold
-from fedtide.tasks.task import Layout
+from fedtide.core.layout import Layout
 from fedtide.training.train import Train
 from tests.algorithms.quadratic import Parabolas
 

@@ -24,7 +24,7 @@ from fedtide.algorithms.osafl import Osafl, Upload
 from fedtide.algorithms.parts.table import empty
 from fedtide.core.errors import ConfigError
 from fedtide.core.types import Cohort, Nothing, Outputs, Walk
-from fedtide.tasks.task import Layout
+from fedtide.core.layout import Layout
 from tests.algorithms.quadratic import Parabolas
 
 sys.path.append(str(Path(__file__).parents[2] / "studies" / "papers"))

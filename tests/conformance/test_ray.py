@@ -34,7 +34,7 @@ from fedtide.measure.evaluation import Evaluation
 from fedtide.population.sessions import Alternating, Fixed, Pattern
 from fedtide.record.checkpoint import Checkpoints, Stopped
 from fedtide.record.journal import Journal, read
-from fedtide.run.study import run_study
+from fedtide.run.execute import run_study
 from fedtide.starts.previous import Previous
 from fedtide.starts.similarity import Similarity
 from fedtide.starts.trigger import Turnover

@@ -16,7 +16,7 @@ from fedtide.deploy import up
 from fedtide.deploy.keys import generate
 from fedtide.deploy.template import init
 from fedtide.deploy.up import Deployment
-from fedtide.run.study import run_study
+from fedtide.run.execute import run_study
 
 ALGORITHMS = ["fedavg", "scaffold", "moon"]
 PATIENCE = 600  # seconds; only a test that fails waits so long

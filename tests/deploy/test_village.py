@@ -22,7 +22,7 @@ from fedtide.engines.flower import Terms
 from fedtide.population.process import Participation
 from fedtide.record.checkpoint import Checkpoints
 from fedtide.record.folder import StudyFolder
-from fedtide.run.study import run_study
+from fedtide.run.execute import run_study
 from tests.deploy.village import SHARE, Clock, Village
 
 NODES = {70: {"partition-id": 2}, 71: {"partition-id": 0}, 72: {"partition-id": 1}}

@@ -21,7 +21,8 @@ from fedtide.engines.kinds import EngineChoice
 from fedtide.guard.privacy import Privacy
 from fedtide.population.participation import Uniform
 from fedtide.population.sessions import Fixed
-from fedtide.run.study import Cell, Study, run_study
+from fedtide.run.execute import run_study
+from fedtide.run.study import Cell, Study
 from fedtide.show.terminal import results
 
 PRIVATE = Experiment(

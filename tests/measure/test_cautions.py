@@ -16,7 +16,7 @@ from fedtide.record.journal import Journal, read
 from fedtide.run.experiment import Experiment
 from fedtide.run.loop import run
 from fedtide.run.preflight import foreseen, preflight
-from fedtide.run.study import run_study
+from fedtide.run.execute import run_study
 from fedtide.run.world import House
 from fedtide.training.train import Train
 from tests.show.made import folder, html

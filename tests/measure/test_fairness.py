@@ -6,7 +6,7 @@ import pytest
 from fedtide.config import study
 from fedtide.measure.fairness import fairness, participations
 from fedtide.run.loop import run
-from fedtide.run.study import run_study
+from fedtide.run.execute import run_study
 
 
 def test_participations():

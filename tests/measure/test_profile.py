@@ -6,7 +6,7 @@ import pytest
 
 from fedtide import config
 from fedtide.measure.profile import PHASES, profile
-from fedtide.run.study import run_study
+from fedtide.run.execute import run_study
 from fedtide.show.terminal import where_time_went
 
 SMALL = """

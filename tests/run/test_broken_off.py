@@ -22,7 +22,7 @@ from fedtide.core.errors import ConfigError, OutputError
 from fedtide.record.checkpoint import Stopped
 from fedtide.record.folder import StudyFolder
 from fedtide.record.journal import read
-from fedtide.run.study import run_study
+from fedtide.run.execute import run_study
 
 STUDY = """
 [population]

@@ -9,7 +9,7 @@ from fedtide.algorithms.scaffold import Scaffold
 from fedtide.core.errors import ConfigError, OutputError
 from fedtide.population.sessions import Fixed
 from fedtide.record.folder import StudyFolder
-from fedtide.run.study import run_study
+from fedtide.run.execute import run_study
 
 SMALL = {"population": {"kind": "fixed", "clients": 4, "rounds": 2}, "train": {"steps": 1}}
 

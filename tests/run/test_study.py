@@ -10,7 +10,7 @@ from fedtide import config
 from fedtide.core.errors import DataError, OutputError, TrainingError
 from fedtide.record.folder import StudyFolder
 from fedtide.record.journal import read
-from fedtide.run.study import run_study
+from fedtide.run.execute import run_study
 
 TABLE = {
     "data": {"partition": {"kind": "dirichlet", "alpha": 0.5}},

@@ -8,7 +8,7 @@ import pytest
 
 from fedtide import config
 from fedtide.record.folder import StudyFolder
-from fedtide.run.study import run_study
+from fedtide.run.execute import run_study
 from fedtide.show.export import scalars
 from fedtide.show.report.page import write_report
 from tests.show.made import folder

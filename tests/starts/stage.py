@@ -7,7 +7,7 @@ from torch import nn
 from fedtide.core.types import Model, Session
 from fedtide.starts.archive import Archive, Past
 from fedtide.starts.base import Beginning
-from fedtide.tasks.task import Layout
+from fedtide.core.layout import Layout
 
 LAYOUT = Layout.of(nn.Linear(1, 2))  # weight [2, 1], bias [2]
 

@@ -9,7 +9,7 @@ from torch import nn
 from fedtide.starts.archive import Archive, Diverse, Past
 from fedtide.starts.similarity import Similarity, normalised_distance
 from fedtide.starts.trigger import Era
-from fedtide.tasks.task import Layout
+from fedtide.core.layout import Layout
 from tests.starts.stage import INITIAL, LAST, LAYOUT, PAST, Rehearsed, beginning, model
 
 # weights point right, up and left; the last two numbers are biases, which do not count

@@ -9,7 +9,8 @@ from torch.nn.functional import cross_entropy
 
 from fedtide.core.errors import ConfigError
 from fedtide.models.base import EmbedHead
-from fedtide.tasks.task import Layout, Task
+from fedtide.core.layout import Layout
+from fedtide.tasks.task import Task
 
 
 class Own(nn.Module):

@@ -7,21 +7,37 @@ from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar, cast
 
 from torch import Tensor
 
+from fedtide.core.layout import Layout
 from fedtide.core.mix import weighted
-from fedtide.core.types import Cohort, Nothing, Outputs, Vector, Walk
-from fedtide.tasks.task import Layout
+from fedtide.core.types import Batch, Cohort, Nothing, Outputs, Vector, Walk
 
 Server = TypeVar("Server")  # what the server keeps; has a field x, the global model
 Down = TypeVar("Down")  # what every client of the cohort receives; has a field x, where it starts
 Memory = TypeVar("Memory")  # what a client keeps between rounds
 Upload = TypeVar("Upload")  # what a client sends
 
-Look = Callable[
-    [Vector], Outputs
-]  # another model's outputs on the current batch, in evaluation mode
-
+# The outputs of another model on the current batch, in evaluation mode.
+Look = Callable[[Vector], Outputs]
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 _UNDEFINED = "{} must define aggregate, or weigh and move"
+
+
+def stacked(method: Method) -> Method:
+    """Mark a `direction` or `report` that also takes many clients at once: [U, dim], walk fields [U, 1].
+
+    Engines call a marked method once for all clients; they vmap any other. A subclass that overrides the
+    method marks its own version, or leaves it unmarked.
+    """
+    method.is_stacked = True  # type: ignore[attr-defined]
+    return method
+
+
+class Teacher(NamedTuple):
+    """A distillation target: weight * KL(teacher || student) is added to the loss of every example."""
+
+    x: Vector  # the teacher's model, one of the vectors that the server broadcasts
+    weight: float
 
 
 class Context(NamedTuple):
@@ -42,7 +58,7 @@ class Change(NamedTuple):
     before: int  # how many existed before; 0: all rows are counted anew, and all that exist `came`
     left: Any  # the rows of those who left
     came: Any  # the rows of those who came: not zero if they have taken part in earlier rounds
-    start: bool  # did a start choose to go on from this model, or did clients only come and go?
+    start: bool  # a start was due and kept this model; False: clients only came and went
 
     def mean(self, old: Tensor, left: Tensor, came: Tensor) -> Tensor:
         """The mean over those who exist now, given `old`, the mean over those who existed before."""
@@ -55,7 +71,7 @@ class Change(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """All examples that a client holds, for an algorithm that looks at them; models in evaluation mode."""
+    """All examples of a client, for an algorithm with `surveys`; models are in evaluation mode."""
 
     gradient: Callable[[Vector], Vector]  # of the mean loss over all of them
     outputs: Callable[[Vector], Outputs]  # on all of them
@@ -63,31 +79,29 @@ class Survey(NamedTuple):
     mask: Tensor  # [N]: 0 where a row only fills the shape
     layout: Layout
     epochs: int  # local epochs of a round; 0 where steps are counted
-    over: bool  # the last local step is made
+    over: bool  # True after the last local step
 
 
 @dataclass(frozen=True, kw_only=True)
 class Algorithm(ABC, Generic[Server, Down, Memory, Upload]):
-    """Fields are numbers; methods touch nothing but their arguments; states are NamedTuples.
+    """Fields are numbers; methods are pure functions of their arguments; states are NamedTuples of tensors.
 
-    `init`, `broadcast` and `aggregate` run on the server, the last with every upload field stacked to
-    [U, ...]. The others run for one client, must not branch on values, and are vmapped as they are.
+    `init`, `broadcast` and `aggregate` run on the server; `aggregate` gets every upload field stacked to
+    [U, ...]. All other methods run for one client and are vmapped over clients, so they must not branch on
+    values of tensors (an algorithm that does runs on `engine = "loop"` only).
 
-    Few algorithms need more than mini-batches. One that `surveys` looks at all of a client's examples at
-    the beginning of every local epoch ("epochs") and when the last step is made (also "end"). What `survey`
-    returns takes the place of `mine` until `report`, which returns what is kept; nobody else pays for it.
+    `surveys` asks for a look at all examples of a client: once before the first local step ("begin"), before
+    every local epoch and after the last step ("epochs"), or after the last step only ("end"). What `survey`
+    returns takes the place of `mine` until `report`, which returns what the client remembers.
 
     An algorithm whose server needs only a weighted sum of the uploads defines `weigh` and `move` instead of
     `aggregate`; engines may then add uploads up where they are made.
 
     An algorithm whose server keeps a mean over all clients of something they remember defines `row`, `sent`
-    and `changed`, so that clients who leave or come are taken out of that mean or into it.
+    and `changed`, so that the mean follows clients that leave or come.
     """
 
-    surveys: ClassVar[Literal["never", "epochs", "end"]] = "never"
-    # Are `direction` and `report` right for many clients at once, [U, dim] each (`walk`: [U, 1])? Said by
-    # the class that defines them.
-    stacks: ClassVar[bool] = True
+    surveys: ClassVar[Literal["never", "begin", "epochs", "end"]] = "never"
 
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
@@ -146,14 +160,20 @@ class Algorithm(ABC, Generic[Server, Down, Memory, Upload]):
         return {}
 
     def penalty(
-        self, y: Vector, out: Outputs, look: Look, down: Down, mine: Memory
+        self, y: Vector, out: Outputs, batch: Batch, look: Look, down: Down, mine: Memory
     ) -> Tensor | float:
-        """Added to the loss of a batch: one value per example, or a scalar that does not look at examples.
+        """A term added to the loss of a batch: one value per example [B], or a scalar that ignores examples.
 
-        (Batches are filled up to one shape; what is said of the filling is left out example by example.)
+        Batches are filled up to one shape; `batch.mask` is 0 for filled rows, and values for them are
+        ignored.
         """
         return 0.0
 
+    def teacher(self, down: Down) -> Teacher | None:
+        """The model whose outputs the clients' outputs are held to; None: no distillation."""
+        return None
+
+    @stacked
     def direction(self, grad: Vector, y: Vector, k: int, down: Down, mine: Memory) -> Vector:
         """What the local optimiser follows at step k."""
         return grad
@@ -163,17 +183,21 @@ class Algorithm(ABC, Generic[Server, Down, Memory, Upload]):
         return lr
 
     def survey(self, y: Vector, epoch: Tensor, survey: Survey, down: Down, mine: Memory) -> Memory:
-        """What a client notes before this local epoch (0, 1, ...), or when it has made so many."""
+        """What a client notes from all its examples, before local epoch 0, 1, ... or after the last step."""
         return mine
 
+    @property
+    def weighs(self) -> bool:
+        """Does the server need only a weighted sum of the uploads? Then `weigh` and `move` are defined."""
+        return type(self).weigh is not Algorithm.weigh
+
     def has_own(self, method: str) -> bool:
-        """Does it do anything in this method? A wrapper asks the algorithm that it wraps."""
+        """Is this method overridden? A wrapper asks the algorithm that it wraps."""
         return getattr(type(self), method) is not getattr(Algorithm, method)
 
-    def stacks_in(self, method: str) -> bool:
-        """Does the class that defines this method say that it `stacks`? A wrapper asks, as above."""
-        author = next(each for each in type(self).__mro__ if method in vars(each))
-        return bool(vars(author).get("stacks", False))
+    def is_stacked(self, method: str) -> bool:
+        """Is this method marked `@stacked`? A wrapper asks the algorithm that it wraps."""
+        return bool(getattr(getattr(type(self), method), "is_stacked", False))
 
     @abstractmethod
     def report(self, y: Vector, walk: Walk, down: Down, mine: Memory) -> tuple[Upload, Memory]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedtide.algorithms.base import Algorithm, Context
+from fedtide.algorithms.base import Algorithm, Context, stacked
 from fedtide.core.errors import require
 from fedtide.core.mix import even
 from fedtide.core.types import Cohort, Nothing, Vector, Walk
@@ -40,8 +40,6 @@ class Upload(NamedTuple):
 class FedACG(Algorithm[Server, Down, Nothing, Upload]):
     """The server's momentum looks ahead; clients start there and stay near."""
 
-    stacks = True
-
     lambda_: float = 0.85
     beta: float = 0.002
 
@@ -55,9 +53,11 @@ class FedACG(Algorithm[Server, Down, Nothing, Upload]):
     def broadcast(self, server: Server) -> Down:
         return Down(server.x + self.lambda_ * server.m)
 
+    @stacked
     def direction(self, grad: Vector, y: Vector, k: int, down: Down, mine: Nothing) -> Vector:
         return grad + self.beta * (y - down.x)
 
+    @stacked
     def report(self, y: Vector, walk: Walk, down: Down, mine: Nothing) -> tuple[Upload, Nothing]:
         return Upload(y - down.x), mine
 

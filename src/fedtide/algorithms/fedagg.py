@@ -32,8 +32,8 @@ from fedtide.algorithms.base import Algorithm, Context, Survey
 from fedtide.algorithms.parts.meanfield import Law, Terms, feedback
 from fedtide.algorithms.parts.readings import History, Reading
 from fedtide.core.errors import require
+from fedtide.core.layout import Layout
 from fedtide.core.types import Cohort, Nothing, Vector, Walk
-from fedtide.tasks.task import Layout
 
 
 class Server(NamedTuple):
@@ -44,7 +44,7 @@ class Server(NamedTuple):
     age: Tensor  # rounds, as the reading counts them
 
 
-class Asked(NamedTuple):
+class Request(NamedTuple):
     """A word without content: report your terms this round."""
 
 
@@ -53,7 +53,7 @@ class Down(NamedTuple):
 
     x: Vector
     law: Law | Nothing  # how its rates follow from where it stands
-    ask: Asked | Nothing
+    ask: Request | Nothing
 
 
 class Trail(NamedTuple):
@@ -109,7 +109,7 @@ class FedAgg(Algorithm[Server, Down, Nothing | Trail, Upload]):
 
     def broadcast(self, server: Server) -> Down:
         law = feedback(server.terms, self.alpha) if isinstance(server.terms, Terms) else Nothing()
-        ask = Asked() if self.reading.asks(int(server.age)) else Nothing()
+        ask = Request() if self.reading.asks(int(server.age)) else Nothing()
         return Down(server.x, law, ask)
 
     def survey(
@@ -168,7 +168,7 @@ class FedAgg(Algorithm[Server, Down, Nothing | Trail, Upload]):
 
     def _blank(self, u: Tensor, epochs: int, down: Down) -> Trail:
         """A trail on which nothing is noted yet."""
-        rows = u.expand(epochs, -1) if isinstance(down.ask, Asked) else Nothing()
+        rows = u.expand(epochs, -1) if isinstance(down.ask, Request) else Nothing()
         return Trail(rows if self.epoch == "step" else Nothing(), rows, u.new_zeros(epochs))
 
 

@@ -8,7 +8,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from torch import Tensor
 
-from fedtide.algorithms.base import Algorithm, Context
+from fedtide.algorithms.base import Algorithm, Context, stacked
 from fedtide.algorithms.server import Average, ServerRule
 from fedtide.core.mix import even
 from fedtide.core.types import Cohort, Nothing, Vector, Walk
@@ -42,8 +42,6 @@ class Averaging(Algorithm[Server, Down, Memory, Upload], Generic[Memory]):
     Clients count by their share of the cohort's examples or, as in many later papers, all the same.
     """
 
-    stacks = True
-
     server: ServerRule = field(default_factory=Average)
     weights: Literal["examples", "equal"] = "examples"
 
@@ -53,6 +51,7 @@ class Averaging(Algorithm[Server, Down, Memory, Upload], Generic[Memory]):
     def broadcast(self, server: Server) -> Down:
         return Down(server.x)
 
+    @stacked
     def report(self, y: Vector, walk: Walk, down: Down, mine: Memory) -> tuple[Upload, Memory]:
         return Upload(y - down.x), mine
 
@@ -60,7 +59,11 @@ class Averaging(Algorithm[Server, Down, Memory, Upload], Generic[Memory]):
         return even(share) if self.weights == "equal" else share
 
     def move(self, server: Server, total: Upload, cohort: Cohort) -> Server:
-        return Server(*self.server.step(server.x, total.delta, server.rule))
+        return self.follow(server, total.delta)
+
+    def follow(self, server: Server, delta: Vector) -> Server:
+        """The server's state after its rule has moved the model along `delta`."""
+        return Server(*self.server.step(server.x, delta, server.rule))
 
 
 @dataclass(frozen=True, kw_only=True)

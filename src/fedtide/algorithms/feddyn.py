@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedtide.algorithms.base import Algorithm, Change, Context
+from fedtide.algorithms.base import Algorithm, Change, Context, stacked
 from fedtide.core.errors import require
 from fedtide.core.mix import even
 from fedtide.core.types import Cohort, Nothing, Vector, Walk
@@ -51,8 +51,6 @@ class Upload(NamedTuple):
 class FedDyn(Algorithm[Server, Down, Memory, Upload]):
     """A dynamic linear term makes the clients' optima meet at the global one."""
 
-    stacks = True
-
     alpha: float = 0.01
 
     def __post_init__(self) -> None:
@@ -67,10 +65,12 @@ class FedDyn(Algorithm[Server, Down, Memory, Upload]):
     def memory(self, down: Down) -> Memory:
         return Memory(torch.zeros_like(down.x))
 
+    @stacked
     def direction(self, grad: Vector, y: Vector, k: int, down: Down, mine: Memory) -> Vector:
         step = grad - mine.g + self.alpha * (y - down.x)
         return step if isinstance(down.b, Nothing) else step + down.b
 
+    @stacked
     def report(self, y: Vector, walk: Walk, down: Down, mine: Memory) -> tuple[Upload, Memory]:
         return Upload(y - down.x), Memory(mine.g - self.alpha * (y - down.x))
 

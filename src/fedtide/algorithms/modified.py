@@ -23,7 +23,7 @@ from typing import Generic, NamedTuple, TypeVar, cast
 import torch
 from torch import Tensor
 
-from fedtide.algorithms.base import Algorithm, Change, Context, Survey
+from fedtide.algorithms.base import Algorithm, Change, Context, Survey, stacked
 from fedtide.algorithms.fedavg import Down
 from fedtide.algorithms.parts.table import Table, empty
 from fedtide.core.errors import require
@@ -114,11 +114,10 @@ class ModifiedFedProx(ModifiedFedAvg):
 
     mu: float = 0.9
 
-    stacks = True
-
     def __post_init__(self) -> None:
         require(self.mu >= 0, "algorithm.mu", "zero or positive", self.mu)
 
+    @stacked
     def direction(self, grad: Vector, y: Vector, k: int, down: Down, mine: Nothing) -> Vector:
         return grad + self.mu * (y - down.x)  # line 10
 

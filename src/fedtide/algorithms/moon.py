@@ -13,7 +13,7 @@ from torch.nn.functional import cosine_similarity, softplus
 from fedtide.algorithms.base import Look
 from fedtide.algorithms.fedavg import Averaging, Down, Upload
 from fedtide.core.errors import require
-from fedtide.core.types import Outputs, Vector, Walk
+from fedtide.core.types import Batch, Outputs, Vector, Walk
 
 
 class Memory(NamedTuple):
@@ -36,7 +36,9 @@ class Moon(Averaging[Memory]):
     def memory(self, down: Down) -> Memory:
         return Memory(down.x)
 
-    def penalty(self, y: Vector, out: Outputs, look: Look, down: Down, mine: Memory) -> Tensor:
+    def penalty(
+        self, y: Vector, out: Outputs, batch: Batch, look: Look, down: Down, mine: Memory
+    ) -> Tensor:
         z, z_glob, z_prev = (o.features.flatten(1) for o in (out, look(down.x), look(mine.x)))
         near = cosine_similarity(z, z_glob, dim=-1) / self.tau
         far = cosine_similarity(z, z_prev, dim=-1) / self.tau

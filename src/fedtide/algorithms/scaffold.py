@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedtide.algorithms.base import Algorithm, Change, Context
+from fedtide.algorithms.base import Algorithm, Change, Context, stacked
 from fedtide.core.errors import require
 from fedtide.core.mix import even
 from fedtide.core.types import Cohort, Vector, Walk
@@ -42,8 +42,6 @@ class Upload(NamedTuple):
 class Scaffold(Algorithm[Server, Server, Memory, Upload]):
     """Control variates correct the drift of every local step."""
 
-    stacks = True
-
     server_lr: float = 1.0  # eta_g
 
     def __post_init__(self) -> None:
@@ -58,9 +56,11 @@ class Scaffold(Algorithm[Server, Server, Memory, Upload]):
     def memory(self, down: Server) -> Memory:
         return Memory(torch.zeros_like(down.x))
 
+    @stacked
     def direction(self, grad: Vector, y: Vector, k: int, down: Server, mine: Memory) -> Vector:
         return grad - mine.c + down.c  # line 10
 
+    @stacked
     def report(self, y: Vector, walk: Walk, down: Server, mine: Memory) -> tuple[Upload, Memory]:
         c = mine.c - down.c + (down.x - y) / (walk.weight * walk.lr)  # line 12, option II
         return Upload(y - down.x, c - mine.c), Memory(c)  # lines 13-14

@@ -50,7 +50,7 @@ def run(
 ) -> None:
     """Run a study: every setting with every seed, then a table and a report."""
     from fedtide import config
-    from fedtide.run.study import resumable, run_study
+    from fedtide.run.execute import resumable, run_study
     from fedtide.show.jsonl import JsonLines
     from fedtide.show.terminal import LiveView, kept, results, where_time_went
 
@@ -123,11 +123,11 @@ def cost(
 ) -> None:
     """Show what a round costs on the study's network, without training: seconds, joules, stragglers."""
     from fedtide import config
-    from fedtide.run.cost import price
+    from fedtide.run.cost import cost as cost_of
     from fedtide.show.terminal import costs, straggling
 
     plan = config.load(study, changes, seeds)
-    prices = [price(cell.experiment, plan.seeds, rounds) for cell in plan.cells]
+    prices = [cost_of(cell.experiment, plan.seeds, rounds) for cell in plan.cells]
     if as_json:
         cells = [
             {"settings": dict(cell.settings), **found}

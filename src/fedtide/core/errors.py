@@ -4,6 +4,7 @@
     ├── ConfigError     a study file or an argument is wrong
     ├── DataError       a dataset is missing, damaged or does not fit
     ├── EngineError     a model or an algorithm cannot run on this engine
+    ├── AuthorError     an algorithm written by a user raised an error or returned something wrong
     ├── TrainingError   training broke down (the loss is no longer a number)
     └── OutputError     results cannot be written or read
 
@@ -32,6 +33,10 @@ class EngineError(FedTideError):
     """A model or an algorithm cannot run on the chosen engine."""
 
 
+class AuthorError(FedTideError):
+    """An algorithm's own method raised an error or returned something that cannot be used."""
+
+
 class TrainingError(FedTideError):
     """Training broke down."""
 
@@ -41,7 +46,7 @@ class OutputError(FedTideError):
 
 
 def require(holds: bool, where: str, must: str, got: object, do: str = "") -> None:
-    """Raise a `ConfigError` in the shape of the house unless `holds`."""
+    """Raise a `ConfigError` that says where, what it must be, what it got and what to do, unless `holds`."""
     if not holds:
         raise ConfigError(f"{where} must be {must}. Got {got!r}." + (f" {do}" if do else ""))
 

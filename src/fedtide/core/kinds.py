@@ -102,3 +102,18 @@ def expect(value: object, kind: type, where: str, do: str) -> None:
     """Raise a `ConfigError` unless a function's argument is an object of the class `kind`."""
     got = value if isinstance(value, str | Path) else type(value).__name__
     require(isinstance(value, kind), where, f"given a {kind.__name__}", got, do)
+
+
+def check_is_dataclass(kind: type, where: str) -> None:
+    """Refuse a class with settings of its own that is no dataclass: they would be ignored."""
+    hints = vars(kind).get("__annotations__", {})
+    own = [name for name, hint in hints.items() if "ClassVar" not in str(hint)]
+    known = getattr(kind, "__dataclass_fields__", {})
+    forgotten = [name for name in own if name not in known]
+    require(
+        not forgotten,
+        where,
+        f"a dataclass: {kind.__name__} has the setting {forgotten[0] if forgotten else ''!r}",
+        f"class {kind.__name__} without @dataclass",
+        "Write @dataclass(frozen=True, kw_only=True) above the class.",
+    )

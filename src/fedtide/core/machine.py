@@ -1,5 +1,6 @@
-"""The kind of processor that computes: the last bits of a sum depend on it."""
+"""This machine: its cores, and the kind of processor, on which the last bits of a sum depend."""
 
+import os
 import platform
 
 import torch
@@ -11,3 +12,8 @@ def processor(device: torch.device) -> str:
     if device.type == "cuda":
         words.append(torch.cuda.get_device_name(device))
     return " ".join(words)
+
+
+def cpu_count() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -12,16 +12,18 @@ from flwr.clientapp import ClientApp
 
 from fedtide import config
 from fedtide.core.trees import rows
-from fedtide.core.types import Ids, Session
+from fedtide.core.types import Ids, Nothing, Session
 from fedtide.deploy.data import Hook, Settings, of_client
-from fedtide.deploy.engine import NEVER, Reply
+from fedtide.deploy.engine import NEVER
 from fedtide.deploy.records import packed, unpacked
-from fedtide.deploy.roster import NOBODY
-from fedtide.engines.kinds import EngineChoice
+from fedtide.deploy.roster import NO_NUMBER
+from fedtide.engines.kinds import LoopSettings, VectorisedSettings
+from fedtide.guard.attacks import Attack
 from fedtide.run.experiment import Experiment
 from fedtide.run.study import Study
-from fedtide.run.world import House
+from fedtide.run.world import World
 from fedtide.training.memory import Memory
+from fedtide.training.messages import Broadcast, Report
 
 
 def client_app(file: Path, hook: Hook) -> ClientApp:
@@ -47,7 +49,7 @@ def client_app(file: Path, hook: Hook) -> ClientApp:
 
 def introduced(hook: Hook, settings: Settings) -> RecordDict:
     """Who this is. Of its data only the number of examples and the shape of one are told."""
-    about: dict[str, Any] = {"client": int(str(settings.get("partition-id", NOBODY)))}
+    about: dict[str, Any] = {"client": int(str(settings.get("partition-id", NO_NUMBER)))}
     about |= {"examples": 0, "shape": "", "dtype": ""}
     if hook.OWN:
         dataset = of_client(hook, settings).dataset
@@ -70,37 +72,36 @@ class Client:
         tree, about = unpacked(letter)
         e = self._experiment(about)
         purpose, t, ids = str(about["purpose"]), _int(about, "t"), _ids(about)
-        notes = Notes(self.context.state, "batch" if purpose == "batch" else "aside")
+        stored = NodeState(self.context.state, "batch" if purpose == "batch" else "aside")
         ticket = _int(about, "ticket")
-        with self._house(e) as house:
-            pocket = Pocket(notes.read(ticket))
-            house.engine.memory = pocket
-            steps = np.minimum(_int(about, "steps"), house.engine.data.steps(t, ids))
-            result = house.engine.run(
-                e.algorithm,
-                e.train.optimiser,
-                float(str(about["lr"])),
-                tree["down"],
-                tree["buffers"],
-                ids,
-                steps,
-                t,
-                purpose,
-                ages=np.array([_int(about, "age")]),
-            )
-            house.engine.keep(result, ids)
-        notes.write(_int(about, "errand"), pocket.row, keep=ticket)
-        reply = Reply(result.up, result.buffers, result.training, result.walk.steps)
-        forgot = ticket != NEVER and not notes.found
-        return packed(rows(reply, 0), forgot=int(forgot))
+        broadcast = Broadcast(
+            e.algorithm,
+            e.train.optimiser,
+            float(str(about["lr"])),
+            tree["down"],
+            tree["buffers"],
+            t,
+            purpose,
+        )
+        with self._world(e) as world:
+            memory = OneRow(stored.read(ticket))
+            world.engine.memory = memory
+            steps = np.minimum(_int(about, "steps"), world.engine.data.steps(t, ids))
+            walk = broadcast.walk(steps, np.array([_int(about, "age")]))
+            result = world.engine.run(broadcast, ids, walk)
+            world.engine.keep(result, ids)
+        stored.write(_int(about, "exchange"), memory.row, keep=ticket)
+        report = Report(result.up, Nothing(), result.buffers, result.training, result.walk.steps)
+        forgot = ticket != NEVER and not stored.found
+        return packed(rows(report, 0), forgot=int(forgot))
 
     def test(self, letter: RecordDict) -> RecordDict:
         """Sums over this client's test examples: right answers, and loss."""
         tree, about = unpacked(letter)
-        with self._house(self._experiment(about)) as house:
-            house.enter(Session(0, _ids(about), 0, 1))
-            test = house.test
-            accuracy, loss = house.engine.evaluate(tree["model"], test)
+        with self._world(self._experiment(about)) as world:
+            world.enter(Session(0, _ids(about), 0, 1))
+            test = world.test
+            accuracy, loss = world.engine.evaluate(tree["model"], test)
         sums = {"right": 0.0, "loss": 0.0, "examples": len(test)}
         if len(test):
             sums |= {"right": accuracy * len(test), "loss": loss * len(test)}
@@ -110,14 +111,14 @@ class Client:
         experiment = self.study.cells[_int(about, "cell")].experiment
         return replace(experiment, seed=_int(about, "seed"))
 
-    def _house(self, e: Experiment) -> House:
+    def _world(self, e: Experiment) -> World:
         data = of_client(self.hook, self.context.node_config) if self.hook.OWN else e.data
-        kind = e.engine.kind if e.engine.kind == "vectorised" else "loop"
-        engine = EngineChoice(kind=kind, workers=1, device=e.engine.device)
-        return House.furnish(data, e.population, e.train, engine, e.seed)
+        stacks = isinstance(e.engine, VectorisedSettings)
+        engine = (VectorisedSettings if stacks else LoopSettings)(workers=1, device=e.engine.device)
+        return World.build(replace(e, data=data, engine=engine, attack=Attack()))
 
 
-class Pocket(Memory):
+class OneRow(Memory):
     """What one client remembers: a single row."""
 
     def __init__(self, row: Any = None) -> None:
@@ -131,15 +132,15 @@ class Pocket(Memory):
         self.row = stacked
 
 
-class Notes:
-    """Rows in the state that Flower keeps for a node, each under the errand it came from."""
+class NodeState:
+    """Rows in the state that Flower keeps for a node, each under the exchange it came from."""
 
     def __init__(self, state: RecordDict, purpose: str) -> None:
         self._state, self._purpose = state, purpose
         self.found = False
 
     def read(self, ticket: int) -> Any:
-        """The row that stood after this errand; None if there is none."""
+        """The row after this exchange; None if there is none."""
         name = self._name(ticket)
         self.found = f"{name} arrays" in self._state
         if not self.found:
@@ -147,17 +148,17 @@ class Notes:
         parts = {part: self._state[f"{name} {part}"] for part in ("arrays", "config")}
         return unpacked(RecordDict(parts))[0]
 
-    def write(self, errand: int, row: Any, keep: int) -> None:
-        """Note a row; beside it, only the one it came from is still needed."""
-        kept = {self._name(keep), self._name(errand)}
+    def write(self, exchange: int, row: Any, keep: int) -> None:
+        """Store a row; beside it, only the row that it came from is kept."""
+        kept = {self._name(keep), self._name(exchange)}
         for name in [n for n in self._state if n.startswith(f"{self._purpose} ")]:
             if name.rpartition(" ")[0] not in kept:
                 del self._state[name]
         for part, record in packed({} if row is None else row).items():
-            self._state[f"{self._name(errand)} {part}"] = record
+            self._state[f"{self._name(exchange)} {part}"] = record
 
-    def _name(self, errand: int) -> str:
-        return f"{self._purpose} {errand}"
+    def _name(self, exchange: int) -> str:
+        return f"{self._purpose} {exchange}"
 
 
 def _int(about: ConfigRecord, name: str) -> int:

@@ -1,10 +1,10 @@
-"""Real clients over Flower: the server sends `down` to them and stacks what comes back.
+"""Real clients over Flower: the server sends a broadcast to them and stacks the reports that come back.
 
-What a client remembers never leaves it. The server keeps a ticket instead: the number of the errand after
-which the client's memory stands. A client whose reply was not counted is told so by its next letter, and
+What a client remembers never leaves it. The server keeps a ticket instead: the number of the exchange after
+which the client's memory stands. A client whose reply was not counted is told so by its next message, and
 goes on from the memory before: as in a simulation, an upload that does not arrive leaves no trace. Where an
-algorithm's server keeps a mean of what clients remember, it adds up what each client has sent, too, so that a
-client that leaves, or that has lost its memory, can be taken out of that mean.
+algorithm's server keeps a mean of what clients remember, the server adds up what each client has sent, too,
+so that a client that leaves, or that has lost its memory, can be taken out of that mean.
 """
 
 from __future__ import annotations
@@ -25,38 +25,32 @@ from torch import Tensor
 
 from fedtide.core.errors import EngineError
 from fedtide.core.trees import leaves, stack, tree_map
-from fedtide.core.types import Buffers, Examples, Ids, Model, Nothing, Training, Vector, Walk
+from fedtide.core.types import Examples, Ids, Model, Walk
 from fedtide.data.batches import ClientData
 from fedtide.deploy.records import packed, unpacked
 from fedtide.deploy.roster import Roster
-from fedtide.engines.base import BufferPolicy, Engine, Given, Result, Traits
-from fedtide.engines.kinds import EngineChoice
+from fedtide.engines.base import Engine, Result, Traits
+from fedtide.engines.kinds import EngineSettings
 from fedtide.tasks.task import Task
-from fedtide.training.client import AnyAlgorithm
+from fedtide.training.messages import AnyAlgorithm, Broadcast, Report
+from fedtide.training.train import Train
 
 NEVER = -1  # the ticket of a client that has nothing to remember
 
-_errands = count(time.time_ns() // 1_000_000)  # never the same again, also after a restart
+_exchanges = count(
+    time.time_ns() // 1_000_000
+)  # numbers that are never used again, also after a restart
 
 
 class Standing(NamedTuple):
     """What the server knows of a client's memory."""
 
-    ticket: Tensor  # the errand after which it stands
+    ticket: Tensor  # the exchange after which it stands
     row: Any  # what the server's mean counts of it: the sum of all that was `sent` and counted
 
 
-class Reply(NamedTuple):
-    """What a client sends back."""
-
-    up: Any
-    buffers: Buffers
-    training: Training
-    steps: Tensor
-
-
 @dataclass(frozen=True, kw_only=True)
-class Deployed(EngineChoice):
+class Deployed(EngineSettings):
     """An [engine] whose clients are real."""
 
     is_real: ClassVar[bool] = True
@@ -64,64 +58,89 @@ class Deployed(EngineChoice):
     cell: int = 0  # of the study, which every client has as a file
     tested_by_clients: bool = False
 
-    def build(self, task: Task, data: ClientData, buffers: BufferPolicy) -> Engine:
-        self.roster.terms = self.flower
-        traits = Traits(is_random=False, mixes=False, vmap_error="")  # nothing is trained here
+    @property
+    def adds(self) -> bool:
+        return False  # every upload arrives by itself
+
+    def build(self, task: Task, data: ClientData, train: Train, algorithm: AnyAlgorithm) -> Engine:
+        self.roster.settings = self.flower
+        traits = Traits(is_random=False, mixes=False)  # nothing is trained here
         why = "flower: clients are connected over a network"
-        return Flower(task, data, traits, buffers, 1, 0, why, choice=self)
+        return Flower(task, data, traits, train.buffers, 1, 0, why, settings=self)
 
 
 @dataclass(eq=False)
 class Flower(Engine):
     """Sends a round's work to the nodes of the cohort, and takes their replies until the deadline."""
 
-    choice: Deployed = field(kw_only=True)
+    settings: Deployed = field(kw_only=True)
 
-    def perform(self, given: Given) -> Result:
-        algorithm, rule, lr, down, buffers, ids, steps, ages, t, purpose, _ = given
-        roster, errand = self.choice.roster, next(_errands)
+    def run(
+        self, broadcast: Broadcast, ids: Ids, walk: Walk, weights: Tensor | None = None
+    ) -> Result:
+        roster, exchange = self.settings.roster, next(_exchanges)
         roster.look()
-        new = Standing(torch.tensor(NEVER), algorithm.row(algorithm.memory(down)))
+        blank = broadcast.algorithm.row(broadcast.algorithm.memory(broadcast.down))
+        new = Standing(torch.tensor(NEVER), blank)
+        letters = self._letters(broadcast, ids, walk, new, exchange)
+        answers = roster.ask(MessageType.TRAIN, letters, roster.settings.enough)
+        reports, forgot = self._read(answers)
+        facts = roster.counted() | ({"forgot": len(forgot)} if len(forgot) else {})
+        if len(reports) < roster.settings.minimum:
+            return Result.none(broadcast.down.x, facts)
+        answered = np.array(sorted(reports), dtype=np.int64)
+        back: Report = stack([reports[client] for client in answered.tolist()])
+        order = np.argsort(ids)
+        place = torch.from_numpy(order[np.searchsorted(ids[order], answered)])
+        made = back.steps  # a client may make fewer steps than asked
+        walk = Walk(made, walk.lr[place], broadcast.rule.weight(made), walk.age[place])
+        before = self.memory.take(answered, new).row
+        fresh, sent = torch.from_numpy(np.isin(answered, forgot)), broadcast.algorithm.sent(back.up)
+        row = tree_map(lambda old, more: _grown(old, more, fresh), before, sent)
+        kept = Standing(torch.full((len(answered),), exchange), row)
+        return Result(
+            answered,
+            back.up,
+            back.buffers,
+            back.training,
+            walk,
+            facts=facts,
+            rows=kept,
+            forgot=forgot,
+        )
+
+    def _letters(
+        self, broadcast: Broadcast, ids: Ids, walk: Walk, new: Standing, exchange: int
+    ) -> dict[int, RecordDict]:
+        """A message for every client: the broadcast without algorithm and rule, which a client has."""
         tickets = self.memory.take(ids, new).ticket.tolist()
-        tree = {"down": down, "buffers": buffers}
+        tree = {"down": broadcast.down, "buffers": broadcast.buffers}
         about: dict[str, Any] = {
             **self._run,
-            "t": t,
-            "purpose": purpose,
-            "lr": lr,
-            "errand": errand,
+            "t": broadcast.t,
+            "purpose": broadcast.purpose,
+            "lr": broadcast.lr,
+            "exchange": exchange,
         }
-        letters = {
-            client: packed(tree, **about, client=client, steps=made, age=age, ticket=ticket)
-            for client, made, age, ticket in zip(
-                ids.tolist(), steps.tolist(), ages.tolist(), tickets, strict=True
-            )
-        }
-        answers = roster.ask(MessageType.TRAIN, letters, roster.terms.enough)
-        replies, forgot = self._read(answers)
-        facts = roster.counted() | ({"forgot": len(forgot)} if len(forgot) else {})
-        if len(replies) < roster.terms.minimum:
-            return _nothing(down.x, facts)
-        who = np.array(sorted(replies), dtype=np.int64)
-        back: Reply = stack([replies[client] for client in who.tolist()])
-        order = np.argsort(ids)
-        age = torch.from_numpy(ages[order][np.searchsorted(ids[order], who)]).to(back.steps)
-        walk = Walk(back.steps, torch.full_like(back.steps, lr), rule.weight(back.steps), age)
-        before = self.memory.take(who, new).row
-        fresh = torch.from_numpy(np.isin(who, forgot))
-        row = tree_map(lambda old, sent: _grown(old, sent, fresh), before, algorithm.sent(back.up))
-        kept = Standing(torch.full((len(who),), errand), row)
-        return Result(
-            who, back.up, back.buffers, back.training, walk, facts=facts, rows=kept, forgot=forgot
+        each = zip(
+            ids.tolist(),
+            walk.steps.int().tolist(),
+            walk.age.int().tolist(),
+            tickets,
+            strict=True,
         )
+        return {
+            client: packed(tree, **about, client=client, steps=made, age=age, ticket=ticket)
+            for client, made, age, ticket in each
+        }
 
     def rows_counted(self, algorithm: AnyAlgorithm, kept: Standing) -> Any:
         return kept.row
 
     def evaluate(self, model: Model, examples: Examples) -> tuple[float, float]:
-        if not self.choice.tested_by_clients:
+        if not self.settings.tested_by_clients:
             return super().evaluate(model, examples)
-        roster = self.choice.roster
+        roster = self.settings.roster
         letters = {
             client: packed({"model": model}, **self._run, client=client) for client in roster.cards
         }
@@ -137,14 +156,14 @@ class Flower(Engine):
     @property
     def _run(self) -> dict[str, int]:
         """Which run of the study this is."""
-        return {"cell": self.choice.cell, "seed": self.data.seed}
+        return {"cell": self.settings.cell, "seed": self.data.seed}
 
-    def _read(self, answers: Mapping[int, RecordDict]) -> tuple[dict[int, Reply], Ids]:
+    def _read(self, answers: Mapping[int, RecordDict]) -> tuple[dict[int, Report], Ids]:
         """The replies that can be used: whole, finite, and of the shape that most of them have.
 
         With those among them whose client had lost its memory, say because it was restarted.
         """
-        replies: dict[int, Reply] = {}
+        replies: dict[int, Report] = {}
         forgot: set[int] = set()
         for client, answer in answers.items():
             try:
@@ -153,12 +172,12 @@ class Flower(Engine):
                 if int(str(about["forgot"])):
                     forgot.add(client)
             except EngineError as error:
-                self.choice.roster.refuse(client, str(error))
+                self.settings.roster.refuse(client, str(error))
         shapes = {client: _shape(reply) for client, reply in replies.items()}
         usual = Counter(shapes.values()).most_common(1)
         for client, shape in shapes.items():
             if shape != usual[0][0]:
-                self.choice.roster.refuse(client, "its update has another shape than the others'")
+                self.settings.roster.refuse(client, "its update has another shape than the others'")
                 del replies[client]
         return replies, np.array(sorted(forgot & set(replies)), dtype=np.int64)
 
@@ -170,8 +189,8 @@ def _grown(old: Tensor, sent: Tensor, fresh: Tensor) -> Tensor:
     return old + sent
 
 
-def _checked(reply: Any) -> Reply:
-    if not isinstance(reply, Reply):
+def _checked(reply: Any) -> Report:
+    if not isinstance(reply, Report):
         raise EngineError(f"A reply must be an update. Got {type(reply).__name__}.")
     if not all(bool(torch.isfinite(leaf).all()) for leaf in leaves(reply)):
         raise EngineError("An update must be made of finite numbers. Got others.")
@@ -187,12 +206,5 @@ def _tested(answer: RecordDict) -> NDArray[np.float64]:
     return sums
 
 
-def _shape(reply: Reply) -> str:
+def _shape(reply: Report) -> str:
     return repr(tree_map(lambda leaf: leaf.to("meta"), reply))
-
-
-def _nothing(x: Vector, facts: Mapping[str, Any]) -> Result:
-    """The result of a round in which too few have answered."""
-    none = x.new_zeros(0)
-    training, walk = Training(none, none), Walk(none, none, none, none)
-    return Result(np.empty(0, dtype=np.int64), Nothing(), {}, training, walk, facts=facts)

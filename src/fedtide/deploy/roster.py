@@ -1,4 +1,4 @@
-"""Who is connected over Flower, and the letters to and from them. No wait is without an end."""
+"""The clients that are connected over Flower, and messages to and from them. Every wait has an end."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from fedtide.core.types import Ids
-from fedtide.engines.flower import Terms
+from fedtide.engines.kinds import FlowerSettings
 
 PAUSE = 0.1  # seconds between two looks into the mailbox
 PATIENCE = 4.0  # deadlines that a message lives in Flower
-NOBODY = -1  # the number of a client that has none of its own
+NO_NUMBER = -1  # the number of a client that has none of its own
 
 log = logging.getLogger("fedtide")
 
@@ -41,12 +41,12 @@ class Roster:
     """Flower's connected nodes as numbered clients.
 
     A node that appears is greeted; it joins when it has answered. It has left when Flower no longer lists
-    it, or when it stayed silent for `terms.misses` deadlines: then it is greeted again, and may return.
+    it, or when it stayed silent for `settings.misses` deadlines: then it is greeted again, and may return.
     A client has the number its node was configured with (`partition-id`), or else the lowest free one.
     """
 
-    def __init__(self, grid: Grid, terms: Terms, clients: int) -> None:
-        self.grid, self.terms, self.clients = grid, terms, clients
+    def __init__(self, grid: Grid, settings: FlowerSettings, clients: int) -> None:
+        self.grid, self.settings, self.clients = grid, settings, clients
         self.cards: dict[int, Card] = {}
         self.examples: dict[int, int] = {}  # how many each holds, also those who have left
         self.late = self.failed = 0  # replies since they were last counted
@@ -58,11 +58,11 @@ class Roster:
 
     def present(self, t: int = 0) -> Ids:
         """The clients that are there now; waits a while if they are fewer than the minimum."""
-        return self.gather(self.terms.minimum)
+        return self.gather(self.settings.minimum)
 
     def gather(self, count: int) -> Ids:
-        """The clients that are there, as soon as they are so many, or when `terms.wait` is over."""
-        until = monotonic() + self.terms.wait
+        """The clients that are there, as soon as they are so many, or when `settings.wait` is over."""
+        until = monotonic() + self.settings.wait
         self.look()
         while len(self.cards) < count and monotonic() < until:
             sleep(PAUSE)
@@ -88,7 +88,7 @@ class Roster:
         asked = [client for client in letters if client in self.cards]
         messages = [self._message(letters[c], self.cards[c].node, kind) for c in asked]
         waiting = self._sent(messages, asked)
-        until, needed = monotonic() + self.terms.deadline, ceil(enough * len(letters) - 1e-9)
+        until, needed = monotonic() + self.settings.deadline, ceil(enough * len(letters) - 1e-9)
         replies: dict[int, RecordDict] = {}
         while waiting and len(replies) < needed:
             over = monotonic() >= until
@@ -131,7 +131,7 @@ class Roster:
     def _note_silent(self, clients: Iterable[int]) -> None:
         for client in clients:
             self._misses[client] = self._misses.get(client, 0) + 1
-            if self._misses[client] >= self.terms.misses:
+            if self._misses[client] >= self.settings.misses:
                 self._misses[client] = 0
                 self.cards.pop(client, None)
                 log.warning("client %d: silent at the deadline, it has left", client)
@@ -145,11 +145,11 @@ class Roster:
                 self._introduce(greeting.whom, message.content.config_records["config"])
             except (KeyError, ValueError) as error:
                 log.warning("a client could not introduce itself: %s", error)
-                self._avoided[greeting.whom] = monotonic() + self.terms.deadline
+                self._avoided[greeting.whom] = monotonic() + self.settings.deadline
 
     def _introduce(self, node: int, config: ConfigRecord) -> None:
         client = int(str(config["client"]))
-        if client == NOBODY:
+        if client == NO_NUMBER:
             taken = set(self.cards) | set(self._numbers.values())
             free = (number for number in range(self.clients) if number not in taken)
             client = self._numbers.setdefault(node, next(free, self.clients))
@@ -167,7 +167,7 @@ class Roster:
 
     def _message(self, letter: RecordDict, node: int, kind: str) -> Message:
         return Message(
-            letter, dst_node_id=node, message_type=kind, ttl=PATIENCE * self.terms.deadline
+            letter, dst_node_id=node, message_type=kind, ttl=PATIENCE * self.settings.deadline
         )
 
     def _sent(self, messages: list[Message], whose: list[int]) -> dict[str, int]:
@@ -181,7 +181,7 @@ class Roster:
 
     def _opened(self, sent: Mapping[str, int]) -> dict[str, Open]:
         """These messages are looked after until shortly before Flower forgets them."""
-        until = monotonic() + self.terms.deadline * (PATIENCE - 1.5)
+        until = monotonic() + self.settings.deadline * (PATIENCE - 1.5)
         return {name: Open(whom, until) for name, whom in sent.items()}
 
 

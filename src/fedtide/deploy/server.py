@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,9 @@ from fedtide.deploy.roster import Roster
 from fedtide.deploy.up import MARK
 from fedtide.population.live import Live
 from fedtide.record.line import Progress
+from fedtide.run.execute import run_study
 from fedtide.run.experiment import Experiment
-from fedtide.run.study import Cell, Study, run_study
+from fedtide.run.study import Cell, Study
 
 
 def server_app(file: Path, hook: Hook) -> ServerApp:
@@ -44,11 +45,11 @@ def serve(study: Study, grid: Grid, hook: Hook, out: Path, first: int = 0) -> Pa
     """Run the study with the clients of this grid, once `first` of them are there or the wait is over."""
     crowd = max(_clients(cell.experiment, hook) for cell in study.cells)
     roster = Roster(grid, study.cells[0].experiment.engine.flower, crowd)
-    here = roster.gather(max(first, roster.terms.minimum))
+    here = roster.gather(max(first, roster.settings.minimum))
     if not len(here):
         raise EngineError(
             "engine.flower.wait must be long enough for the first client to connect. Got "
-            f"{roster.terms.wait:g} seconds without one. Start the SuperNodes, then run again."
+            f"{roster.settings.wait:g} seconds without one. Start the SuperNodes, then run again."
         )
     say(f"clients {here.tolist()} are here")
     cells = tuple(
@@ -70,8 +71,13 @@ def deployed(cell: int, e: Experiment, roster: Roster, hook: Hook) -> Experiment
     require(can_test or by_clients, where, must, tests)
     where, must = "evaluation.fairness", "false where clients test"
     require(not (by_clients and e.evaluation.fairness), where, must, True)
-    settings = {f.name: getattr(e.engine, f.name) for f in fields(e.engine)}
-    engine = Deployed(**settings, roster=roster, cell=cell, tested_by_clients=by_clients)
+    engine = Deployed(
+        device=e.engine.device,
+        flower=e.engine.flower,
+        roster=roster,
+        cell=cell,
+        tested_by_clients=by_clients,
+    )
     population = e.population
     if isinstance(population, Live):
         population = replace(population, who=roster.present)

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -31,18 +31,18 @@ from fedtide.core.types import (
     Walk,
 )
 from fedtide.data.batches import ClientData, Picks
-from fedtide.tasks.task import Task
-from fedtide.training.client import AnyAlgorithm, Lesson, Report, Row
+from fedtide.engines.fast.chain import chain_of, outputs
+from fedtide.engines.fast.inplace import written_in_place
+from fedtide.engines.malloc import keep_freed_memory
+from fedtide.tasks.task import Task, cross_entropy
+from fedtide.training.explain import explained
 from fedtide.training.memory import Memory
-from fedtide.training.optimisers import Rule
+from fedtide.training.messages import AnyAlgorithm, Broadcast, Report, Row
+from fedtide.training.train import BufferPolicy
 
-EVALUATION_BLOCK = (
-    1024  # examples per forward pass; fixed, so that sums do not depend on the machine
-)
-
-BufferPolicy = Literal["average", "local", "frozen"]
-
-NOBODY: Ids = np.empty(0, dtype=np.int64)
+# Examples per forward pass; fixed, so that sums do not depend on the machine.
+EVALUATION_BLOCK = 1024
+NO_CLIENTS: Ids = np.empty(0, dtype=np.int64)
 ROWS_AT_ONCE = 128  # clients whose memories are fetched together to be added up
 
 In = TypeVar("In")
@@ -50,17 +50,19 @@ Out = TypeVar("Out")
 
 
 class Traits(NamedTuple):
-    """What a trial step showed about a model."""
+    """What a trial step has shown about a model."""
 
     is_random: bool  # it draws random numbers while training (dropout)
     mixes: bool  # an example's output depends on the other examples of its batch (BatchNorm)
-    vmap_error: str  # why it cannot be vectorised; empty if it can
+    vmap_error: str = (
+        ""  # why model and algorithm cannot be stacked over clients; empty if they can
+    )
 
 
 class Result(NamedTuple):
     """What comes back from a cohort: every tensor stacked, [U, ...]."""
 
-    ids: Ids  # who answered: on a network some may not
+    ids: Ids  # the clients that answered: on a network some may not
     up: Any
     buffers: Buffers
     training: Training
@@ -71,7 +73,19 @@ class Result(NamedTuple):
     rows: Any = (
         Nothing()
     )  # what clients will remember if the server counts their uploads: see `keep`
-    forgot: Ids = NOBODY  # clients that had lost what they remembered
+    forgot: Ids = NO_CLIENTS  # clients that had lost what they remembered
+    owners: Ids | None = None  # whose `rows` these are; None: of `ids`
+
+    @classmethod
+    def none(cls, x: Vector, facts: Mapping[str, Any] = {}) -> Result:
+        """The result of a round in which no client answered."""
+        no = x.new_zeros(0)
+        return cls(NO_CLIENTS, Nothing(), {}, Training(no, no), Walk(no, no, no, no), facts=facts)
+
+    @property
+    def trained(self) -> Ids:
+        """The clients that trained, whether their uploads were accepted or not."""
+        return self.ids if self.owners is None else self.owners
 
     @property
     def means(self) -> dict[str, float]:
@@ -85,61 +99,36 @@ class Result(NamedTuple):
         return step(server, self.up, cohort)
 
 
-class Ground(NamedTuple):
-    """All that the clients of a cohort hold, for an algorithm that surveys."""
-
-    places: NDArray[np.int64]  # [U, N]
-    mask: NDArray[np.bool_]  # [U, N]
-    stride: NDArray[np.int64]  # [U]: steps of a local epoch
-
-
-class Errand(NamedTuple):
-    """One round's work for a cohort, on its way to the clients."""
+class Chunk(NamedTuple):
+    """One round's work of some clients: what differs from client to client."""
 
     ids: Ids
     rows: Row  # stacked
     picks: Picks
     walk: Walk  # [U] each
-    t: int
-    purpose: str
-    ground: Ground | None = None
-    weights: Tensor | None = None  # [U]: add uploads up with these
+    everything: Picks | None = (
+        None  # [U, N]: all examples of each client, where the algorithm surveys
+    )
+    stride: NDArray[np.int64] | None = None  # [U]: steps of a local epoch, where it surveys
+    weights: Tensor | None = None  # [U]: uploads are added up with these
 
-    @property
-    def address(self) -> tuple[str | int, ...]:
-        """Of the round's random numbers."""
-        return self.purpose, self.t
-
-    def some(self, index: slice | NDArray[np.int64]) -> Errand:
+    def some(self, index: slice | NDArray[np.int64]) -> Chunk:
         """The same for some clients; a slice copies nothing."""
         device = self.walk.steps.device
         at = index if isinstance(index, slice) else torch.from_numpy(index).to(device)
-        picks, ground = rows(self.picks, index), self.ground and rows(self.ground, index)
-        mine, walk = rows(self.rows, at), rows(self.walk, at)
-        return self._replace(
-            ids=self.ids[index], rows=mine, picks=picks, walk=walk, ground=ground, weights=None
+        return Chunk(
+            ids=self.ids[index],
+            rows=rows(self.rows, at),
+            picks=rows(self.picks, index),
+            walk=rows(self.walk, at),
+            everything=self.everything and rows(self.everything, index),
+            stride=None if self.stride is None else self.stride[index],
         )
-
-
-class Given(NamedTuple):
-    """What a cohort is to do in a round."""
-
-    algorithm: AnyAlgorithm
-    rule: Rule
-    lr: float
-    down: Any
-    buffers: Buffers
-    ids: Ids
-    steps: NDArray[np.int64]
-    ages: NDArray[np.int64]  # [U]: rounds since each client came
-    t: int
-    purpose: str  # a part of the address of its random numbers
-    weights: Tensor | None  # [U]: add uploads up with these
 
 
 @dataclass(eq=False)
 class Engine(ABC):
-    """Runs the local rounds of a cohort. Memories stay with the engine as they stay with real clients."""
+    """Runs the local rounds of a cohort. What clients remember stays with the engine."""
 
     task: Task
     data: ClientData
@@ -153,6 +142,8 @@ class Engine(ABC):
     target: ClassVar[str] = ""  # the processor that code of its own was compiled for
 
     def __post_init__(self) -> None:
+        plain = self.task.loss is cross_entropy
+        self.chain = chain_of(self.task.structure) if plain else None  # None: not a chain of layers
         self.memory = Memory()
         self._fetches: list[float] = []  # seconds
         self._threads = 1  # that work in this round
@@ -160,45 +151,27 @@ class Engine(ABC):
             self.workers, initializer=torch.set_num_threads, initargs=(1,)
         )
 
-    def run(
-        self,
-        algorithm: AnyAlgorithm,
-        rule: Rule,
-        lr: float,
-        down: Any,
-        buffers: Buffers,
-        ids: Ids,
-        steps: NDArray[np.int64],
-        t: int,
-        purpose: str = "batch",
-        adds: bool = False,
-        ages: NDArray[np.int64] | None = None,
-    ) -> Result:
-        """One round of these clients, from `down`: `steps[u]` local steps each, at least one.
-
-        If it `adds`, nobody asks for single uploads: where the algorithm weighs them, they are added up.
-        `ages` are the rounds since each client came; without them all exist since round 0. No client's
-        memory changes until `keep` is called.
-        """
-        ages = np.full(len(ids), t) if ages is None else ages
-        weights = None
-        if adds:
-            weights = algorithm.weigh(self.share(t, ids), walked(rule, lr, steps, ages, down.x))
-        return self.perform(
-            Given(algorithm, rule, lr, down, buffers, ids, steps, ages, t, purpose, weights)
-        )
+    def open(self) -> None:
+        """Prepare this process for a run."""
+        keep_freed_memory()
 
     @abstractmethod
-    def perform(self, given: Given) -> Result:
-        """`run`, as each engine does it."""
+    def run(
+        self, broadcast: Broadcast, ids: Ids, walk: Walk, weights: Tensor | None = None
+    ) -> Result:
+        """One round of these clients from `broadcast`: `walk.steps[u]` local steps each, at least one.
+
+        With `weights` [U], the result holds the weighted sum of the uploads. No client's memory changes
+        until `keep` is called.
+        """
 
     def keep(self, result: Result, ids: Ids) -> None:
-        """Make what a round has taught clients their memory: of these, whose uploads were counted."""
-        places = np.flatnonzero(np.isin(result.ids, ids))
-        kept = result.rows
-        if len(places) < len(result.ids):
+        """Store what these clients remember of a round: those whose uploads the server has counted."""
+        trained, kept = result.trained, result.rows
+        places = np.flatnonzero(np.isin(trained, ids))
+        if len(places) < len(trained):
             kept = rows(kept, torch.from_numpy(places).to(result.walk.steps.device))
-        self.memory.put(result.ids[places], kept)
+        self.memory.put(trained[places], kept)
 
     def row_sum(self, algorithm: AnyAlgorithm, ids: Ids, down: Any) -> Any:
         """The sum of what the server's mean counts of these clients: see `Algorithm.row`.
@@ -219,15 +192,18 @@ class Engine(ABC):
         """`Algorithm.row` of stacked entries of the engine's memory."""
         return algorithm.row(kept.mine)
 
-    def share(self, t: int, ids: Ids) -> Tensor:
-        """How much of a cohort's examples each of its clients holds: [U]."""
-        sizes = self.data.holdings.sizes(t, ids)
-        return torch.from_numpy(sizes / sizes.sum()).to(self.task.initial.x)
-
-    def newcomer(self, algorithm: AnyAlgorithm, rule: Rule, down: Any, buffers: Buffers) -> Row:
+    def newcomer(self, broadcast: Broadcast) -> Row:
         """What a client remembers when it takes part for the first time."""
+        rule, down = broadcast.rule, broadcast.down
         carried = rule.start(down.x) if rule.carried else Nothing()
-        return Row(algorithm.memory(down), carried, buffers if self.buffers == "local" else {})
+        own: Buffers = broadcast.buffers if self.buffers == "local" else {}
+        return Row(broadcast.algorithm.memory(down), carried, own)
+
+    def outputs(self, model: Model, inputs: Tensor) -> Tensor:
+        """The logits of a model in evaluation mode, by the closed form of a chain where there is one."""
+        if self.chain and self.chain[0].inputs == inputs.shape[1:].numel():
+            return outputs(self.chain, model.x[None], inputs[None])[-1][0].mT
+        return self.task.view(model.x, model.buffers, self.task.arranged(inputs)).logits
 
     def evaluate(self, model: Model, examples: Examples) -> tuple[float, float]:
         """Accuracy and mean loss on these examples; not numbers where there are none."""
@@ -237,7 +213,7 @@ class Engine(ABC):
         def block(first: int) -> tuple[float, float]:
             inputs, targets = examples.between(first, first + EVALUATION_BLOCK)
             with torch.no_grad():
-                logits = self.task.logits(model, inputs)
+                logits = self.outputs(model, inputs)
             right = (logits.argmax(-1) == targets).sum()
             return float(right), float(self.task.loss(logits, targets).sum())
 
@@ -257,30 +233,41 @@ class Engine(ABC):
 class InProcess(Engine):
     """An engine whose clients live in this process."""
 
-    def perform(self, given: Given) -> Result:
-        algorithm, rule, lr, down, buffers, ids, steps, ages, t, purpose, weights = given
-        lesson = Lesson(self.task, algorithm, rule, lr, down, buffers, self.data.batching.epochs)
-        local = self.buffers == "local"
-        mine: Row = self.memory.take(ids, self.newcomer(algorithm, rule, down, buffers))
-        if not rule.carried:
-            mine = mine._replace(rule=repeated(rule.start(down.x), len(ids)))
-        walk = walked(rule, lr, steps, ages, down.x)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.task = self.task.rewritten(written_in_place)
+
+    def run(
+        self, broadcast: Broadcast, ids: Ids, walk: Walk, weights: Tensor | None = None
+    ) -> Result:
         self._fetches.clear()
         self._threads = 1
-        with self.fetching():
-            picks = self.data.picks(t, ids, steps, purpose)
-        ground = None
-        if algorithm.surveys != "never":
-            stride = self.data.batching.per_pass(self.data.holdings.sizes(t, ids))
-            ground = Ground(*self.data.everything(t, ids), stride)
-        with torch.no_grad(), lone_examples_explained(t):
-            errand = Errand(ids, mine, picks, walk, t, purpose, ground, weights)
-            done = self.cohort(lesson, errand)
-        kept = done.row._replace(buffers=done.buffers if local else {})
+        with (
+            torch.no_grad(),
+            explained("local training", broadcast.t),
+            lone_examples_explained(broadcast.t),
+        ):
+            chunk = self._chunk(broadcast, ids, walk)._replace(weights=weights)
+            done = self.cohort(broadcast, chunk)
+        kept = done.row._replace(buffers=done.buffers if self.buffers == "local" else {})
         # Threads fetch beside each other; the first entry is from before they began.
         gather = self._fetches[0] + sum(self._fetches[1:]) / self._threads
         adds = weights is not None
         return Result(ids, done.up, done.buffers, done.training, walk, adds, gather, rows=kept)
+
+    def _chunk(self, broadcast: Broadcast, ids: Ids, walk: Walk) -> Chunk:
+        """What each of these clients needs for its round: its memory and its examples."""
+        rule, t = broadcast.rule, broadcast.t
+        mine: Row = self.memory.take(ids, self.newcomer(broadcast))
+        if not rule.carried:
+            mine = mine._replace(rule=repeated(rule.start(broadcast.down.x), len(ids)))
+        steps = walk.steps.cpu().numpy().astype(np.int64)
+        with self.fetching():
+            picks = self.data.picks(t, ids, steps, broadcast.purpose)
+        if broadcast.algorithm.surveys == "never":
+            return Chunk(ids, mine, picks, walk)
+        stride = self.data.batching.per_pass(self.data.holdings.sizes(t, ids))
+        return Chunk(ids, mine, picks, walk, self.data.everything(t, ids), stride)
 
     @contextmanager
     def fetching(self) -> Iterator[None]:
@@ -290,8 +277,8 @@ class InProcess(Engine):
         self._fetches.append(perf_counter() - began)
 
     @abstractmethod
-    def cohort(self, lesson: Lesson, errand: Errand) -> Report:
-        """The reports of a cohort, in the order of its ids: see `Reports`."""
+    def cohort(self, broadcast: Broadcast, chunk: Chunk) -> Report:
+        """The stacked reports of a cohort, in the order of its ids: see `Collector`."""
 
     def batch(self, index: NDArray[np.int64], mask: NDArray[np.bool_]) -> Batch:
         """The examples at `index`, ready for a step."""
@@ -300,14 +287,6 @@ class InProcess(Engine):
         with self.fetching():
             inputs, targets = examples.take(torch.from_numpy(index).to(device))
         return Batch(inputs, targets, torch.from_numpy(mask).to(device, torch.get_default_dtype()))
-
-
-def walked(
-    rule: Rule, lr: float, steps: NDArray[np.int64], ages: NDArray[np.int64], x: Vector
-) -> Walk:
-    """How clients move that make so many steps."""
-    made, age = (torch.as_tensor(each).to(x) for each in (steps, ages))
-    return Walk(made, torch.full_like(made, lr), rule.weight(made), age)
 
 
 @contextmanager
@@ -327,7 +306,7 @@ def lone_examples_explained(t: int) -> Iterator[None]:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Give dropout its own numbers and leave the global generator as it was."""
+    """Seed torch's generator for dropout, and leave it as it was afterwards."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         yield

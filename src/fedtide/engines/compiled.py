@@ -13,20 +13,28 @@ from torch import Tensor
 from fedtide.core.errors import EngineError
 from fedtide.core.trees import leaves, repeated, rows, tree_map
 from fedtide.data.batches import Picks
-from fedtide.engines.base import Errand
-from fedtide.engines.collect import Reports
-from fedtide.engines.distil import teacher_of
-from fedtide.engines.fast.affine import fits, holds, taken_apart
-from fedtide.engines.fast.kernels import MADE_WITH, TARGET, Moves, Rows, gradients, prepare, walk
-from fedtide.engines.vectorised import CHUNK_BYTES, Step, Vectorised, Who, equal_parts
-from fedtide.training.client import (
-    AnyAlgorithm,
-    Lesson,
-    Report,
-    Row,
-    State,
-    followed,
+from fedtide.engines.base import Chunk
+from fedtide.engines.collect import Collector
+from fedtide.engines.fast.affine import Affine, decompose, matches, verify
+from fedtide.engines.fast.chain import Chain
+from fedtide.engines.fast.kernels import (
+    MADE_WITH,
+    TARGET,
+    Moves,
+    StoredBatches,
+    gradients,
+    prepare,
+    walk,
 )
+from fedtide.engines.vectorised import (
+    CHUNK_BYTES,
+    Step,
+    Vectorised,
+    Who,
+    equal_parts,
+    follow_stacked,
+)
+from fedtide.training.messages import AnyAlgorithm, Broadcast, Report, Row, State
 from fedtide.training.optimisers import Sgd
 
 GRAIN = 2_000_000  # multiplications of a step that are worth its calls from Python
@@ -36,15 +44,21 @@ BLOCK_BYTES, REPORT_BYTES = 64 << 20, 2 << 20
 
 
 class Compiled(Vectorised):
-    """Whole rounds, where all that an algorithm does to SGD is to add to it; else the gradients alone."""
+    """Runs a whole local round in one kernel call where steps are those of SGD with an affine `direction`.
+
+    That is grad + weight * (y - anchor) + shift, with or without a teacher. Otherwise only gradients are
+    compiled, and with a penalty nothing is: the round is then that of `Vectorised`.
+    """
 
     made_with, target = MADE_WITH, TARGET
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        examples, chain = self.data.examples, self.task.chain
-        assert chain is not None
-        targets, outputs = examples.targets, chain[-1].outputs
+        examples, targets, outputs = (
+            self.data.examples,
+            self.data.examples.targets,
+            self._layers[-1].outputs,
+        )
         wrong = targets[(targets < 0) | (targets >= outputs)]
         if len(wrong):  # compiled code would not notice
             raise EngineError(
@@ -52,110 +66,121 @@ class Compiled(Vectorised):
                 f"label {int(wrong[0])}. Give its last layer more outputs, or mend the labels."
             )
         self._inputs = examples.inputs.flatten(1).contiguous().numpy()
-        self._room: Tensor | None = (
-            None  # for models, again and again: new ones each time fragment the heap
-        )
-        self._known: dict[int, tuple[AnyAlgorithm, bool]] = {}  # does it do what it says?
+        # Memory for models, used again and again: new memory each round would fragment the heap.
+        self._room: Tensor | None = None
+        self._verified: dict[int, tuple[AnyAlgorithm, bool]] = {}  # by id: is `direction` affine?
         prepare(self.task.initial.x.dtype)
 
-    def cohort(self, lesson: Lesson, errand: Errand) -> Report:
-        moves = self._moves(lesson, errand.rows.mine)
+    @property
+    def _layers(self) -> Chain:
+        assert self.chain is not None  # `kinds.py` builds this engine for chains only
+        return self.chain
+
+    def cohort(self, broadcast: Broadcast, chunk: Chunk) -> Report:
+        moves = self._moves(broadcast, chunk.rows.mine)
         if moves is None:
-            return super().cohort(lesson, errand)
-        reports, picked = Reports(lesson, errand), self._rows(errand.picks)
-        steps, each = errand.walk.steps.numpy(), lesson.down.x.nbytes
-        picked.sizes[np.arange(picked.sizes.shape[1]) >= steps[:, None]] = 0
+            return super().cohort(broadcast, chunk)
+        reports, stored = Collector(broadcast, chunk), self._stored(chunk.picks)
+        steps, each = chunk.walk.steps.numpy(), broadcast.down.x.nbytes
+        stored.sizes[np.arange(stored.sizes.shape[1]) >= steps[:, None]] = 0
         for block in equal_parts(len(steps), max(1, BLOCK_BYTES // each)):
-            state = self._walked(lesson, errand.rows, picked, moves, block)
+            state = self._walk(broadcast, chunk.rows, stored, moves, block)
             for part in equal_parts(len(state.y), max(1, REPORT_BYTES // each)):
                 at = slice(block.start + part.start, block.start + part.stop)
-                reports.put(at, self._report(lesson, errand.some(at), rows(state, part)))
+                reports.put(at, self._report(broadcast, chunk.some(at), rows(state, part)))
         return reports.all()
 
-    def _report(self, lesson: Lesson, errand: Errand, state: State) -> Report:
-        report = self.concluded(lesson, errand, state, errand.rows.mine)
+    def _report(self, broadcast: Broadcast, chunk: Chunk, state: State) -> Report:
+        report = self.concluded(broadcast, chunk, state, chunk.rows.mine)
         if any(map(partial(share_memory, self._room), leaves(report))):
-            self._room = None  # they keep their models
+            self._room = None  # the report holds the models themselves
         return report
 
-    def _walked(self, lesson: Lesson, row: Row, picked: Rows, moves: Moves, block: slice) -> State:
-        """These clients of a cohort after their last steps."""
-        picked, moves, row = picked.some(block), moves.some(block), rows(row, block)
-        x, chain, clients = lesson.down.x, lesson.task.chain, len(picked.places)
-        assert chain is not None
+    def _walk(
+        self, broadcast: Broadcast, row: Row, stored: StoredBatches, moves: Moves, block: slice
+    ) -> State:
+        """The clients of a block after their last steps."""
+        stored, moves, row = stored.some(block), moves.some(block), rows(row, block)
+        x, chain, clients = broadcast.down.x, self._layers, len(stored.places)
         if self._room is None or len(self._room) < clients:
             self._room = x.new_empty(clients, len(x))
         y, rule = self._room[:clients], tree_map(torch.clone, row.rule)
-        buffers = row.buffers or repeated(lesson.buffers, clients)
+        buffers = row.buffers or repeated(broadcast.buffers, clients)
 
         def work(part: slice) -> Tensor:
             v = rule.v[part] if moves.momentum else None
-            return walk(chain, x, y[part], v, picked.some(part), moves.some(part))
+            return walk(chain, x, y[part], v, stored.some(part), moves.some(part))
 
-        made = (picked.sizes > 0).sum(1)
+        made = (stored.sizes > 0).sum(1)
         seen = torch.cat(list(self.across(work, self._shares(made))))
         return State(y, rule, buffers, seen)
 
-    def _moves(self, lesson: Lesson, mine: Any) -> Moves | None:
-        """The steps of a round, if they are those of SGD with something that stays the same added."""
-        rule, algorithm, x = lesson.rule, lesson.algorithm, lesson.down.x
-        if type(rule) is not Sgd or rule.clip or algorithm.surveys == "epochs":
+    def _moves(self, broadcast: Broadcast, mine: Any) -> Moves | None:
+        """The steps of a round as a kernel computes them; None if they are of another form."""
+        rule, algorithm = broadcast.rule, broadcast.algorithm
+        if type(rule) is not Sgd or rule.clip or algorithm.surveys in ("begin", "epochs"):
             return None
-        if algorithm.has_own("rate") or not algorithm.stacks_in("direction"):
+        if algorithm.has_own("rate") or algorithm.has_own("penalty"):
             return None
-        teacher = None
-        if algorithm.has_own("penalty"):
-            assert lesson.task.chain is not None
-            classes = lesson.task.chain[-1].outputs
-            teacher = teacher_of(algorithm, lesson.down, rows(mine, 0), classes)
-            if teacher is None:
-                return None
-        moves = Moves(lesson.lr, rule.momentum, rule.decay, teacher=teacher)
+        teacher = algorithm.teacher(broadcast.down)
+        moves = Moves(broadcast.lr, rule.momentum, rule.decay, teacher=teacher)
         if not algorithm.has_own("direction"):
             return moves
-        added = taken_apart(algorithm.direction, lesson.down, mine)
-        if added is None or not fits(added, x, mine):
-            return None
-        if id(algorithm) not in self._known:
-            truly = holds(algorithm.direction, lesson.down, rows(mine, 0), x)
-            self._known[id(algorithm)] = algorithm, truly
-        if not self._known[id(algorithm)][1]:
+        added = self._affine(broadcast, mine)
+        if added is None:
             return None
         return moves._replace(weight=added.weight, anchor=added.anchor, shift=added.shift)
 
-    def parts(self, lesson: Lesson, errand: Errand) -> list[slice]:
-        """Equal parts: enough for a few threads, but large enough to be worth the way into them."""
-        if self.chunk or lesson.algorithm.has_own("penalty"):
-            return super().parts(lesson, errand)
-        clients, dim = len(errand.ids), lesson.down.x.numel()
-        worth = GRAIN // (dim * errand.picks.places.shape[-1])
+    def _affine(self, broadcast: Broadcast, mine: Any) -> Affine | None:
+        """What `direction` adds to a gradient, if that is affine in y."""
+        algorithm, down = broadcast.algorithm, broadcast.down
+        if not algorithm.is_stacked("direction"):
+            return None
+        added = decompose(algorithm.direction, down, mine)
+        if added is None or not matches(added, down.x, mine):
+            return None
+        if id(algorithm) not in self._verified:
+            holds = verify(algorithm.direction, down, rows(mine, 0), down.x)
+            self._verified[id(algorithm)] = algorithm, holds
+        return added if self._verified[id(algorithm)][1] else None
+
+    def parts(self, broadcast: Broadcast, chunk: Chunk) -> list[slice]:
+        """Equal parts: enough for a few threads, but large enough to be worth a call from Python."""
+        if self.chunk or self._adds_to_loss(broadcast):
+            return super().parts(broadcast, chunk)
+        clients, dim = len(chunk.ids), broadcast.down.x.numel()
+        worth = GRAIN // (dim * chunk.picks.places.shape[-1])
         fits = CHUNK_BYTES["cpu"] // (16 * dim)  # model, gradient, direction, optimiser
         return equal_parts(clients, max(1, min(fits, max(worth, ceil(clients / MOST_PARTS)))))
 
-    def step(self, lesson: Lesson, picks: Picks) -> Step:
-        if lesson.algorithm.has_own("penalty"):
-            return super().step(lesson, picks)
-        chain, picked = lesson.task.chain, self._rows(picks)
-        assert chain is not None
+    def step(self, broadcast: Broadcast, picks: Picks) -> Step:
+        if self._adds_to_loss(broadcast):
+            return super().step(broadcast, picks)
+        stored = self._stored(picks)
 
         def step(state: State, mine: Any, k: int, who: Who, width: int) -> State:
-            now = picked.some(who, slice(k, k + 1))
-            return followed(lesson, state, *gradients(chain, state.y, now), mine, k)
+            now = stored.some(who, slice(k, k + 1))
+            return follow_stacked(broadcast, state, *gradients(self._layers, state.y, now), mine, k)
 
         return step
 
+    def _adds_to_loss(self, broadcast: Broadcast) -> bool:
+        """Does the algorithm add to the loss? Compiled gradients are those of the cross entropy alone."""
+        algorithm = broadcast.algorithm
+        return algorithm.has_own("penalty") or algorithm.teacher(broadcast.down) is not None
+
     def _shares(self, steps: NDArray[np.int64]) -> list[slice]:
-        """A part of the clients for each thread, with about equally many steps."""
+        """A part of the clients for each thread, with about equally many steps in total."""
         made = np.cumsum(steps)
         ends = np.searchsorted(made, made[-1] * np.arange(1, self.workers) / self.workers) + 1
         return [slice(*pair) for pair in pairwise(np.unique([0, *ends, len(steps)]).tolist())]
 
-    def _rows(self, picks: Picks) -> Rows:
+    def _stored(self, picks: Picks) -> StoredBatches:
         examples, places = self.data.examples, torch.from_numpy(picks.places)
         with self.fetching():
             labels = examples.targets[places].long().numpy()
             at = places if examples.rows is None else examples.rows[places].long()
-        return Rows(self._inputs, at.numpy(), labels, picks.mask.sum(2))
+        return StoredBatches(self._inputs, at.numpy(), labels, picks.mask.sum(2))
 
 
 def share_memory(one: Tensor | None, other: Tensor) -> bool:

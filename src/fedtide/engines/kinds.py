@@ -1,155 +1,281 @@
-"""Which engine runs a task: a trial step finds out what the model can do."""
+"""The [engine] section of a study: which engine trains the clients, and its settings."""
 
 from __future__ import annotations
 
-import os
-import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
-from functools import partial
-from importlib.util import find_spec
-from typing import ClassVar, Literal
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal, Self
 
 import torch
-from torch.func import vmap
 
-from fedtide.algorithms.fedavg import Down, FedAvg
 from fedtide.core.errors import EngineError, require
-from fedtide.core.trees import repeated, stack
-from fedtide.core.types import Batch, Nothing
+from fedtide.core.kinds import Kinds
+from fedtide.core.machine import cpu_count
 from fedtide.data.batches import ClientData
-from fedtide.engines.base import BufferPolicy, Engine, InProcess, Traits
-from fedtide.engines.flower import Terms
+from fedtide.engines.base import Engine, InProcess, Traits
 from fedtide.engines.loop import Loop
+from fedtide.engines.trial import (
+    compiling_problem,
+    is_chain,
+    model_traits,
+    require_fit,
+    stacking_error,
+)
 from fedtide.engines.vectorised import Vectorised
 from fedtide.tasks.task import Task
-from fedtide.training.client import Lesson, Row, begin, by_transform, local_step
-from fedtide.training.memory import OnDisk
-from fedtide.training.optimisers import Sgd
+from fedtide.training.memory import MemoryOnDisk
+from fedtide.training.messages import AnyAlgorithm
+from fedtide.training.train import Train
 
 # Multiplications for one batch: for less, loading the compiler takes too long.
 WORTH_COMPILING = 100_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class EngineChoice:
-    """The [engine] section of a study."""
+class FlowerSettings:
+    """The [engine.flower] table: how a server waits for real clients. Every wait has an end.
 
-    is_real: ClassVar[bool] = False  # are clients somewhere else, and not simulated?
-    kind: Literal["auto", "loop", "vectorised", "compiled", "ray"] = "auto"
+    With `enough` below 1 a cohort is drawn larger than needed (over-selection).
+    """
+
+    deadline: float = 60.0  # seconds for the replies of a round; later ones are dropped and counted
+    enough: float = 1.0  # share of the cohort whose replies end a round
+    minimum: int = 1  # replies without which a round changes nothing
+    misses: int = 1  # missed deadlines in a row after which a silent client has left
+    wait: float = 60.0  # seconds to wait, before a round, for so many clients as are the minimum
+    tests: Literal["auto", "server", "clients"] = "auto"  # who tests; auto: the server, if it can
+
+    def __post_init__(self) -> None:
+        where = "engine.flower"
+        require(self.deadline > 0, f"{where}.deadline", "positive", self.deadline)
+        require(0 < self.enough <= 1, f"{where}.enough", "a share in (0, 1]", self.enough)
+        require(self.minimum >= 1, f"{where}.minimum", "at least 1", self.minimum)
+        require(self.misses >= 1, f"{where}.misses", "at least 1", self.misses)
+        require(self.wait >= 0, f"{where}.wait", "zero or positive", self.wait)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineSettings(ABC):
+    """The settings of one kind of engine; `build` makes the engine."""
+
+    # A setting of another kind is accepted with a warning: `--set engine.kind=loop` on a Ray study.
+    forgives: ClassVar[bool] = True
+    is_real: ClassVar[bool] = False  # are clients real devices, and not simulated?
+    has_processes: ClassVar[bool] = False  # does it spread clients over processes of its own?
+
     workers: int = 0  # threads across clients; 0: one per core
-    chunk: int = 0  # clients stacked at once; 0: by memory
     device: str = "auto"  # auto, cpu, cuda, mps
-    memory: Literal["ram", "disk"] = "ram"  # where rows of clients that took part are kept
-    flower: Terms = field(default_factory=Terms)  # for `fedtide deploy`
-    of: Literal["auto", "loop", "vectorised", "compiled"] = "auto"  # ray: inside every actor
-    actors: int = 2  # ray: processes that share the clients; each has `workers` threads, or one
-    gpus: float = 0.0  # ray: of each actor, or a part of one
-    lost: Literal["redo", "count"] = "redo"  # ray: the work of an actor that dies
-    uploads: Literal["stacked", "sums"] = "stacked"  # ray: sums are added up by the actors
+    flower: FlowerSettings = field(default_factory=FlowerSettings)  # for `fedtide deploy`
 
     def __post_init__(self) -> None:
         require(self.workers >= 0, "engine.workers", "zero or positive", self.workers)
-        require(self.chunk >= 0, "engine.chunk", "zero or positive", self.chunk)
-        require(self.actors >= 1, "engine.actors", "at least 1", self.actors)
-        require(self.gpus >= 0, "engine.gpus", "zero or positive", self.gpus)
-        if self.kind == "ray":
-            here = self.device in ("auto", "cpu")
-            do = "Give the actors GPUs with engine.gpus."
-            require(here, "engine.device", "'auto' or 'cpu' with kind = 'ray'", self.device, do)
-            ram = self.memory == "ram"
-            require(ram, "engine.memory", "'ram' with kind = 'ray'", self.memory)
-        if self.uploads == "sums":
-            adds = self.kind == "ray" and self.lost == "redo"
-            must = "'stacked' unless kind = 'ray' and lost = 'redo'"
-            do = "Weights of a sum are fixed before the round."
-            require(adds, "engine.uploads", must, self.uploads, do)
+
+    @property
+    def adds(self) -> bool:
+        """May uploads be added up where they are made, if nothing looks at single ones?"""
+        return True
+
+    def with_workers(self, workers: int) -> Self:
+        """The same with so many threads, unless the study says how many."""
+        return replace(self, workers=self.workers or workers)
 
     def place(self) -> torch.device:
         """The device to compute on."""
-        if self.kind == "ray":
-            return torch.device("cpu")  # of the server; actors have their own
-        if self.device != "auto":
-            try:
-                device = torch.empty(0, device=self.device).device
-                require(device.type != "meta", "engine.device", "one that computes", self.device)
-                return device
-            except (
-                RuntimeError,
-                AssertionError,
-            ) as error:  # torch's words for a device that is not here
-                raise EngineError(
-                    f"engine.device must be a device of this machine. Got {self.device!r}. "
-                    "Use 'cpu', or 'auto' for the best there is."
-                ) from error
-        accelerator = torch.accelerator.current_accelerator(check_available=True)
-        return torch.device("cpu") if accelerator is None else accelerator
-
-    def build(self, task: Task, data: ClientData, buffers: BufferPolicy) -> Engine:
-        """The engine for this task."""
-        asked = self.of if self.kind == "ray" else self.kind
-        loops = asked == "loop" or (asked == "auto" and self._is_slow_to_stack(task, data))
-        traits = _try(task, data, stacked=not loops)
-        kind, why = self._decide(task, data, traits)
-        problem = traits.vmap_error if kind == "vectorised" else ""
-        if kind == "compiled":
-            problem = _uncompiled(task, data)
-        if problem:
+        if self.device == "auto":
+            accelerator = torch.accelerator.current_accelerator(check_available=True)
+            return torch.device("cpu") if accelerator is None else accelerator
+        try:
+            device = torch.empty(0, device=self.device).device
+        except (
+            RuntimeError,
+            AssertionError,
+        ) as error:  # torch's words for a device that is not here
             raise EngineError(
-                f"engine.kind must fit the model {task.name}: it cannot be {kind} ({problem}). "
-                "Use engine.kind = 'loop' or 'auto'."
-            )
-        if self.kind == "ray":
-            return self._spread(_engine(kind), task, data, traits, buffers, why)
-        workers = self.workers or cpu_count()
-        why = f"{kind}: {why}"
-        engine = _engine(kind)(task, data, traits, buffers, workers, self.chunk, why)
-        if self.memory == "disk":
-            engine.memory = OnDisk()
-        return engine
+                f"engine.device must be a device of this machine. Got {self.device!r}. "
+                "Use 'cpu', or 'auto' for the best there is."
+            ) from error
+        require(device.type != "meta", "engine.device", "one that computes", self.device)
+        return device
 
-    def _spread(
+    @abstractmethod
+    def build(self, task: Task, data: ClientData, train: Train, algorithm: AnyAlgorithm) -> Engine:
+        """The engine for this task, these clients and this algorithm."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InProcessSettings(EngineSettings):
+    """An engine whose clients live in this process."""
+
+    memory: Literal["ram", "disk"] = "ram"  # where rows of clients that took part are kept
+
+    def made(
         self,
         kind: type[InProcess],
+        why: str,
         task: Task,
         data: ClientData,
+        train: Train,
         traits: Traits,
-        buffers: BufferPolicy,
-        why: str,
-    ) -> Engine:
-        """That engine inside Ray actors."""
+    ) -> InProcess:
+        """An engine of this kind with these settings."""
+        workers, chunk = self.workers or cpu_count(), getattr(self, "chunk", 0)
+        engine = kind(task, data, traits, train.buffers, workers, chunk, why)
+        if self.memory == "disk":
+            engine.memory = MemoryOnDisk()
+        return engine
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopSettings(InProcessSettings):
+    """One client after the other, or a few at once on threads."""
+
+    engine: ClassVar[type[InProcess]] = Loop
+
+    def build(self, task: Task, data: ClientData, train: Train, algorithm: AnyAlgorithm) -> Engine:
+        traits, why = model_traits(task, data.examples), "loop: as the study asks"
+        return self.made(self.engine, why, task, data, train, traits)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackedSettings(InProcessSettings):
+    """An engine that may stack clients."""
+
+    chunk: int = 0  # clients stacked at once; 0: by memory
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.chunk >= 0, "engine.chunk", "zero or positive", self.chunk)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorisedSettings(StackedSettings):
+    """Many clients at once, stacked."""
+
+    def build(self, task: Task, data: ClientData, train: Train, algorithm: AnyAlgorithm) -> Engine:
+        kind, traits = named("vectorised", task, data, train, algorithm)
+        return self.made(kind, "vectorised: as the study asks", task, data, train, traits)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompiledSettings(StackedSettings):
+    """Linear models and MLPs in compiled code, on a CPU; needs fedtide[fast]."""
+
+    def build(self, task: Task, data: ClientData, train: Train, algorithm: AnyAlgorithm) -> Engine:
+        kind, traits = named("compiled", task, data, train, algorithm)
+        return self.made(kind, "compiled: as the study asks", task, data, train, traits)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AutoSettings(StackedSettings):
+    """The fastest of loop, vectorised and compiled that can train this model with this algorithm."""
+
+    def build(self, task: Task, data: ClientData, train: Train, algorithm: AnyAlgorithm) -> Engine:
+        kind, why, traits = fastest(task, data, train, algorithm)
+        why = f"{kind.__name__.lower()}: {why}"
+        return self.made(kind, why, task, data, train, traits)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RaySettings(EngineSettings):
+    """Clients in the processes of a Ray cluster, here or on many machines; needs fedtide[ray]."""
+
+    has_processes: ClassVar[bool] = True
+
+    of: Literal["auto", "loop", "vectorised", "compiled"] = "auto"  # the engine inside every actor
+    chunk: int = 0  # clients stacked at once; 0: by memory
+    actors: int = 2  # processes that share the clients; each has `workers` threads, or one
+    gpus: float = 0.0  # of each actor, or a part of one
+    lost: Literal["redo", "count"] = "redo"  # the work of an actor that dies
+    uploads: Literal["stacked", "sums"] = "stacked"  # sums are added up by the actors
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.chunk >= 0, "engine.chunk", "zero or positive", self.chunk)
+        require(self.actors >= 1, "engine.actors", "at least 1", self.actors)
+        require(self.gpus >= 0, "engine.gpus", "zero or positive", self.gpus)
+        do = "Give the actors GPUs with engine.gpus."
+        here = self.device in ("auto", "cpu")
+        require(here, "engine.device", "'auto' or 'cpu' with kind = 'ray'", self.device, do)
+        do = "Weights of a sum are fixed before the round."
+        redo = self.uploads == "stacked" or self.lost == "redo"
+        require(redo, "engine.uploads", "'stacked' unless lost = 'redo'", self.uploads, do)
+
+    @property
+    def adds(self) -> bool:
+        return self.uploads == "sums"
+
+    @property
+    def cpus(self) -> int:
+        """CPUs that all actors take."""
+        return self.actors * (self.workers or 1)
+
+    def with_workers(self, workers: int) -> Self:
+        return self
+
+    def place(self) -> torch.device:
+        """The server's device; actors have their own."""
+        return torch.device("cpu")
+
+    def build(self, task: Task, data: ClientData, train: Train, algorithm: AnyAlgorithm) -> Engine:
         with ray_needed("engine.kind = 'ray'"):
             from fedtide.engines.ray.engine import Ray, Spread
-        workers = self.workers or 1
-        spread = Spread(kind, self.actors, workers, self.gpus, self.lost)
+        kind, why, traits = self._inner(task, data, train, algorithm)
+        spread = Spread(kind, self.actors, self.workers or 1, self.gpus, self.lost)
         why = f"ray: {self.actors} actors, each {kind.__name__.lower()}: {why}"
-        return Ray(task, data, traits, buffers, cpu_count(), self.chunk, why, spread)
+        return Ray(task, data, traits, train.buffers, cpu_count(), self.chunk, why, spread)
 
-    def _decide(self, task: Task, data: ClientData, traits: Traits) -> tuple[str, str]:
-        kind = self.of if self.kind == "ray" else self.kind
-        if kind != "auto":
-            return kind, "as the study asks"
-        if self._is_slow_to_stack(task, data):
-            return "loop", "on a CPU, stacked convolutions are slower than one client at a time"
-        if traits.vmap_error:
-            return "loop", f"{task.name} cannot be vectorised: {traits.vmap_error}"
-        if not self._on_cpu(data) or not task.chain:
-            return "vectorised", f"{task.name} can be stacked over clients"
-        if task.layout.dim * data.batching.batch_size < WORTH_COMPILING:
-            return "vectorised", f"{task.name} can be stacked over clients, and is soon done"
-        if problem := _uncompiled(task, data):
-            why = f"{task.name} can be stacked over clients, but not compiled: {problem}"
-            return "vectorised", why
-        return "compiled", f"{task.name} is a chain of linear layers"
+    def _inner(
+        self, task: Task, data: ClientData, train: Train, algorithm: AnyAlgorithm
+    ) -> tuple[type[InProcess], str, Traits]:
+        """The engine inside the actors, why, and what is known of the model."""
+        if self.of == "auto":
+            return fastest(task, data, train, algorithm, on_gpu=self.gpus > 0)
+        kind, traits = named(self.of, task, data, train, algorithm)
+        return kind, "as the study asks", traits
 
-    def _is_slow_to_stack(self, task: Task, data: ClientData) -> bool:
-        return task.has_convolutions and self._on_cpu(data)
 
-    def _on_cpu(self, data: ClientData) -> bool:
-        """Will clients compute on a CPU?"""
-        device = data.examples.targets.device
-        return device.type == "cpu" and not (self.kind == "ray" and self.gpus)
+def named(
+    kind: str, task: Task, data: ClientData, train: Train, algorithm: AnyAlgorithm
+) -> tuple[type[InProcess], Traits]:
+    """The engine of this name, if it can do the work, and what is known of the model."""
+    traits = model_traits(task, data.examples)
+    if kind == "loop":
+        return Loop, traits
+    if kind == "compiled":
+        require_fit(task, kind, compiling_problem(task, data))
+    require_fit(task, kind, stacking_error(task, data, traits, train, algorithm))
+    return (compiled_engine() if kind == "compiled" else Vectorised), traits
+
+
+def fastest(
+    task: Task, data: ClientData, train: Train, algorithm: AnyAlgorithm, on_gpu: bool = False
+) -> tuple[type[InProcess], str, Traits]:
+    """The fastest engine in one process that can do the work, why, and what is known of the model."""
+    traits = model_traits(task, data.examples)
+    on_cpu = data.examples.targets.device.type == "cpu" and not on_gpu
+    if task.has_convolutions and on_cpu:
+        # Not tried: torch takes seconds to prepare for its first vmap.
+        return Loop, "on a CPU, stacked convolutions are slower than one client at a time", traits
+    error = stacking_error(task, data, traits, train, algorithm)
+    if error:
+        return Loop, f"{task.name} cannot be vectorised: {error}", traits
+    stacks = f"{task.name} can be stacked over clients"
+    if not on_cpu or not is_chain(task):
+        return Vectorised, stacks, traits
+    if task.layout.dim * data.batching.batch_size < WORTH_COMPILING:
+        return Vectorised, f"{stacks}, and is too small to be worth compiling", traits
+    if problem := compiling_problem(task, data):
+        return Vectorised, f"{stacks}, but not compiled: {problem}", traits
+    return compiled_engine(), f"{task.name} is a chain of linear layers", traits
+
+
+def compiled_engine() -> type[InProcess]:
+    """The compiled engine; imported late, because numba takes half a second."""
+    from fedtide.engines.compiled import Compiled
+
+    return Compiled
 
 
 @contextmanager
@@ -165,9 +291,9 @@ def ray_needed(where: str) -> Iterator[None]:
         ) from error
 
 
-def shared(choices: Iterable[EngineChoice]) -> AbstractContextManager[None]:
+def shared(engines: Iterable[EngineSettings]) -> AbstractContextManager[None]:
     """What runs with these engines share, one after the other: a connection to Ray, and its actors."""
-    cpus = [choice.actors * (choice.workers or 1) for choice in choices if choice.kind == "ray"]
+    cpus = [engine.cpus for engine in engines if isinstance(engine, RaySettings)]
     if not cpus:
         return nullcontext()
     from fedtide.engines.ray.pool import connected
@@ -175,68 +301,15 @@ def shared(choices: Iterable[EngineChoice]) -> AbstractContextManager[None]:
     return connected(max(cpu_count(), *cpus))
 
 
-def cpu_count() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _try(task: Task, data: ClientData, stacked: bool) -> Traits:
-    """Train two imagined clients for one step, stacked, on three real examples."""
-    examples = data.examples
-    inputs, targets = examples.take(torch.arange(3, device=examples.targets.device) % len(examples))
-    x, buffers = task.initial
-    with torch.random.fork_rng(), torch.no_grad():
-        before = torch.get_rng_state()
-        together = task.train(x, buffers, inputs)[0].logits[:2]
-        is_random = task.has_dropout or not torch.equal(before, torch.get_rng_state())
-        apart = task.train(x, buffers, inputs[:2])[0].logits
-        differ = not is_random and not torch.allclose(together, apart, rtol=1e-3)
-        mixes = task.has_batch_norm or differ  # a head of zeros would hide it from the outputs
-        batch = Batch(inputs, targets, torch.ones(3, device=targets.device))
-        # The loop need not know, and torch takes seconds to prepare for its first vmap.
-        error = "not tried" if not stacked else "" if task.chain else _vmap_error(task, batch)
-        return Traits(is_random, mixes, error)
-
-
-def _engine(kind: str) -> type[InProcess]:
-    if kind == "compiled":
-        from fedtide.engines.compiled import Compiled  # with numba, which takes half a second
-
-        return Compiled
-    return {"loop": Loop, "vectorised": Vectorised}[kind]
-
-
-def _uncompiled(task: Task, data: ClientData) -> str:
-    """Why this task cannot be compiled; empty if it can."""
-    inputs, x = data.examples.inputs, task.initial.x
-    if task.chain is None or task.chain[0].inputs != inputs.shape[1:].numel():
-        return "it is more than linear layers and ReLUs"
-    if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64):
-        return f"it computes on {x.device.type} with {x.dtype}"
-    if inputs.dtype != x.dtype or data.examples.mean:
-        return "its examples are prepared batch by batch"
-    if find_spec("numba") is None:
-        return "the package numba is missing: pip install fedtide[fast]"
-    try:
-        import numba  # noqa: F401
-    except ImportError as error:  # as with a version of numpy that it does not know
-        return f"the package numba does not load: {error}"
-    return ""
-
-
-def _vmap_error(task: Task, batch: Batch) -> str:
-    """Why this model cannot be stacked; empty if it can."""
-    lesson = Lesson(task, FedAvg(), Sgd(), 0.0, Down(task.initial.x), task.initial.buffers)
-    state = begin(lesson, Row(Nothing(), Nothing(), {}))
-    step = vmap(
-        partial(local_step, by_transform, lesson),
-        in_dims=(0, 0, None, None),
-        randomness="different",
-    )
-    try:
-        with warnings.catch_warnings():  # torch may go client by client, with a warning (LSTM)
-            warnings.filterwarnings("error", message="There is a performance drop")
-            step(repeated(state, 2), stack([batch, batch]), Nothing(), 0)
-    except (RuntimeError, UserWarning) as error:  # torch has no other words for "no batching rule"
-        return str(error).strip().splitlines()[0].rstrip(".")
-    return ""
+ENGINES = Kinds(
+    "engines",
+    EngineSettings,
+    {
+        "auto": AutoSettings,
+        "loop": LoopSettings,
+        "vectorised": VectorisedSettings,
+        "compiled": CompiledSettings,
+        "ray": RaySettings,
+    },
+    usual="auto",
+)

@@ -9,29 +9,23 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.func import vmap
+from torch import Tensor
+from torch.func import grad, vmap
 
 from fedtide.core.rng import torch_seed
 from fedtide.core.trees import joined, repeated, rows, tree_map
-from fedtide.core.types import Batch, Nothing, Walk
+from fedtide.core.types import Batch, Nothing, Outputs, Vector, Walk
 from fedtide.data.batches import Picks
-from fedtide.engines.base import Errand, Ground, InProcess, seeded
-from fedtide.engines.collect import Places, Reports
-from fedtide.training.client import (
-    Lesson,
-    Report,
-    Row,
-    State,
-    begin,
-    by_transform,
-    chain_step,
-    conclude,
-    local_step,
-    surveyed,
-)
+from fedtide.engines.base import Chunk, InProcess, seeded
+from fedtide.engines.collect import Collector, Places
+from fedtide.engines.fast.chain import Chain, Extra, descend, gradients
+from fedtide.tasks.task import Task
+from fedtide.training.client import added, begin, conclude, follow, local_step, mean
+from fedtide.training.gradient import by_transform, survey
+from fedtide.training.messages import Broadcast, Report, Row, State
 
 Who = slice | NDArray[np.int64]
-# From state, mine, k, who, and the width of their batches.
+# From the state, `mine`, the step k, which clients, and the width of their batches.
 Step = Callable[[State, Any, int, Who, int], State]
 
 CHUNK_BYTES = {"cpu": 16 << 20}  # about a processor's cache; elsewhere memory is the limit
@@ -39,38 +33,39 @@ CHUNK_BYTES_ELSEWHERE = 1 << 30
 
 
 class Vectorised(InProcess):
-    """Clients are sorted, longest first, so that those who are done drop off the end."""
+    """Clients are sorted by steps, most first, so that those that have finished drop off the end."""
 
-    def cohort(self, lesson: Lesson, errand: Errand) -> Report:
-        seed = torch_seed(self.data.seed, "dropout", *errand.address, int(errand.ids[0]))
-        order = np.argsort(-errand.walk.steps.cpu().numpy(), kind="stable")
+    def cohort(self, broadcast: Broadcast, chunk: Chunk) -> Report:
+        address = ("dropout", broadcast.purpose, broadcast.t, int(chunk.ids[0]))
+        seed = torch_seed(self.data.seed, *address)
+        order = np.argsort(-chunk.walk.steps.cpu().numpy(), kind="stable")
         in_order = bool((order[1:] > order[:-1]).all())
-        parts = self.parts(lesson, errand)
+        parts = self.parts(broadcast, chunk)
         places: list[Places] = [part if in_order else order[part] for part in parts]
 
         def work(at: Places) -> Report:
-            return self.train(lesson, errand.some(at))
+            return self.train(broadcast, chunk.some(at))
 
-        reports, is_random = Reports(lesson, errand), self.traits.is_random
+        reports, is_random = Collector(broadcast, chunk), self.traits.is_random
         with seeded(seed) if is_random else nullcontext():
             done = map(work, places) if is_random else self.across(work, places)
             for at, report in zip(places, done, strict=True):
                 reports.put(at, report)
         return reports.all()
 
-    def train(self, lesson: Lesson, errand: Errand) -> Report:
+    def train(self, broadcast: Broadcast, chunk: Chunk) -> Report:
         """One chunk of clients, already sorted by their number of steps."""
-        row, counts = errand.rows, errand.walk.steps.cpu().numpy()
-        state, done = stacked(lesson, row, len(counts)), []
-        step = self.step(lesson, errand.picks)
-        mine, survey = row.mine, partial(self._survey, lesson, errand.ground)
-        sizes = errand.picks.mask.sum(2)  # [U, K]
+        row, counts = chunk.rows, chunk.walk.steps.cpu().numpy()
+        state, done = stacked_start(broadcast, row, len(counts)), []
+        step = self.step(broadcast, chunk.picks)
+        mine, look = row.mine, partial(self._survey, broadcast, chunk)
+        sizes = chunk.picks.mask.sum(2)  # [U, K]
         unfinished = (counts > np.arange(int(counts[0]))[:, None]).sum(1).tolist()
         for k, active in enumerate(unfinished):
             if active < len(state.y):
                 done.append(rows(state, slice(active, None)))
                 state = rows(state, slice(active))
-            mine = survey(state, mine, k, False)
+            mine = look(state, mine, k, False)
             now = rows(mine, slice(active)) if active < len(counts) else mine
             for who, width in self._together(sizes[:active, k]):
                 if isinstance(who, slice):
@@ -80,25 +75,25 @@ class Vectorised(InProcess):
                     new = step(rows(state, some), rows(now, some), k, who, width)
                     state = tree_map(lambda old, n, at=some: old.index_copy(0, at, n), state, new)
         state = joined([state, *reversed(done)])
-        return self.concluded(lesson, errand, state, mine)
+        return self.concluded(broadcast, chunk, state, mine)
 
-    def concluded(self, lesson: Lesson, errand: Errand, state: State, mine: Any) -> Report:
-        """Clients after their last steps."""
-        made = errand.walk.steps.cpu().numpy().astype(np.int64)
-        mine = self._survey(lesson, errand.ground, state, mine, made, True)
-        if lesson.algorithm.stacks_in("report"):
-            return conclude(lesson, state, mine, Walk(*(each[:, None] for each in errand.walk)))
-        return vmap(partial(conclude, lesson))(state, mine, errand.walk)
+    def concluded(self, broadcast: Broadcast, chunk: Chunk, state: State, mine: Any) -> Report:
+        """The reports of clients after their last steps."""
+        made = chunk.walk.steps.cpu().numpy().astype(np.int64)
+        mine = self._survey(broadcast, chunk, state, mine, made, True)
+        if broadcast.algorithm.is_stacked("report"):
+            return conclude(broadcast, state, mine, Walk(*(each[:, None] for each in chunk.walk)))
+        return vmap(partial(conclude, broadcast))(state, mine, chunk.walk)
 
-    def step(self, lesson: Lesson, picks: Picks) -> Step:
+    def step(self, broadcast: Broadcast, picks: Picks) -> Step:
         """One local step of a stack of clients: in closed form where there is one, else vmapped."""
-        examples, device = self.data.examples, lesson.down.x.device
-        places, mask = (torch.from_numpy(field).to(device) for field in picks)
-        targets, weights = examples.targets[places], mask.to(lesson.down.x)
-        one = partial(local_step, by_transform, lesson)
+        examples, x = self.data.examples, broadcast.down.x
+        places, mask = (torch.from_numpy(field).to(x.device) for field in picks)
+        targets, weights = examples.targets[places], mask.to(x)
+        one = partial(local_step, by_transform, self.task, broadcast)
         move: Callable[[State, Batch, Any, int], State] = (
-            partial(chain_step, lesson)
-            if self.has_closed_form(lesson)
+            partial(chain_step, self.task, self.chain, broadcast, broadcast.is_plain)
+            if self.chain and self._fits(self.chain)
             else vmap(one, in_dims=(0, 0, 0, None), randomness="different")
         )
 
@@ -110,10 +105,9 @@ class Vectorised(InProcess):
 
         return step
 
-    def has_closed_form(self, lesson: Lesson) -> bool:
-        """Is a gradient here what `chain.gradients` computes?"""
-        chain, width = lesson.task.chain, math.prod(self.data.examples.inputs.shape[1:])
-        return chain is not None and chain[0].inputs == width
+    def _fits(self, chain: Chain) -> bool:
+        """Does the chain's first layer take the examples as they are stored?"""
+        return chain[0].inputs == math.prod(self.data.examples.inputs.shape[1:])
 
     def _together(self, sizes: NDArray[np.int64]) -> list[tuple[Who, int]]:
         """Clients whose batches, of these sizes [U], may be stacked, and the width of the stack.
@@ -127,41 +121,106 @@ class Vectorised(InProcess):
 
     def _survey(
         self,
-        lesson: Lesson,
-        ground: Ground | None,
+        broadcast: Broadcast,
+        chunk: Chunk,
         state: State,
         mine: Any,
         made: NDArray[np.int64] | int,
         over: bool,
     ) -> Any:
-        """The survey of clients that have made so many steps: of those who begin an epoch, or of all."""
-        if ground is None or (lesson.algorithm.surveys == "end" and not over):
+        """`mine` after the survey that is due when clients have made so many steps; see `Algorithm.surveys`."""
+        surveys = broadcast.algorithm.surveys
+        if chunk.everything is None or chunk.stride is None:
+            return mine
+        if over == (surveys == "begin") or (surveys == "end" and not over):
             return mine
         made = np.broadcast_to(made, len(state.y))
-        stride = ground.stride[: len(made)]
-        who = np.flatnonzero(over | (made % stride == 0))
+        stride = chunk.stride[: len(made)]
+        due = made == 0 if surveys == "begin" else made % stride == 0
+        who = np.flatnonzero(over | due)
         if not len(who):
             return mine
-        width = int(ground.mask[who].sum(1).max())
-        batch = self.batch(ground.places[who, :width], ground.mask[who, :width])
+        places, mask = chunk.everything
+        width = int(mask[who].sum(1).max())
+        batch = self.batch(places[who, :width], mask[who, :width])
         index, epoch = (
             torch.from_numpy(n).to(state.y.device) for n in (who, -(-made // stride)[who])
         )
-        look = vmap(partial(surveyed, by_transform, lesson, over))
+        epochs = self.data.batching.epochs
+        look = vmap(partial(survey, by_transform, self.task, broadcast, epochs, over))
         new = look(rows(state, index), batch, rows(mine, index), epoch)
-        if len(who) == len(ground.stride):
-            return (
-                new  # as in the first survey, which may put something else in the place of `mine`
-            )
+        if len(who) == len(chunk.stride):  # of all: `mine` may have another form after a survey
+            return new
         return tree_map(lambda whole, some: whole.index_copy(0, index, some), mine, new)
 
-    def parts(self, lesson: Lesson, errand: Errand) -> list[slice]:
+    def parts(self, broadcast: Broadcast, chunk: Chunk) -> list[slice]:
         """Which clients to stack: a function of the work alone, so that results never vary."""
-        x, inputs = lesson.down.x, self.data.examples.inputs
-        batch: int = errand.picks.places.shape[-1] * math.prod(inputs.shape[1:])
+        x, inputs = broadcast.down.x, self.data.examples.inputs
+        batch: int = chunk.picks.places.shape[-1] * math.prod(inputs.shape[1:])
         each = 4 * (4 * x.numel() + batch)  # model, gradient, direction, optimiser; one batch
         budget = CHUNK_BYTES.get(x.device.type, CHUNK_BYTES_ELSEWHERE)
-        return equal_parts(len(errand.ids), self.chunk or max(1, budget // int(each)))
+        return equal_parts(len(chunk.ids), self.chunk or max(1, budget // int(each)))
+
+
+def chain_step(
+    task: Task,
+    chain: Chain,
+    broadcast: Broadcast,
+    is_plain: bool,
+    state: State,
+    batch: Batch,
+    mine: Any,
+    k: int,
+) -> State:
+    """`local_step` for a stack of clients whose model is a chain of linear layers; writes into `state`."""
+    if is_plain:
+        seen = descend(chain, state.y, batch, broadcast.lr)
+        return state._replace(tally=state.tally + seen)
+    algorithm = broadcast.algorithm
+    adds = algorithm.has_own("penalty") or algorithm.teacher(broadcast.down) is not None
+    extra = partial(penalty_gradients, task, chain, broadcast, state.y, batch, mine)
+    gradient, seen = gradients(chain, state.y, batch, extra if adds else None)
+    return follow_stacked(broadcast, state, gradient, seen, mine, k)
+
+
+def penalty_gradients(
+    task: Task,
+    chain: Chain,
+    broadcast: Broadcast,
+    y: Tensor,
+    batch: Batch,
+    mine: Any,
+    out: Outputs,
+) -> Extra:
+    """The gradient of what the algorithm adds to the loss: by each client's model, logits and features."""
+    shallow = chain[0].is_head
+
+    def one(y: Vector, out: Outputs, batch: Batch, mine: Any) -> tuple[Tensor, ...]:
+        def look(x: Vector) -> Outputs:
+            return task.view(x, broadcast.buffers, batch.inputs)
+
+        def penalty(y: Vector, logits: Tensor, features: Tensor) -> Tensor:
+            out = Outputs(features, logits)
+            return mean(added(broadcast, y, out, batch, look, mine), batch)
+
+        by = (0, 1) if shallow else (0, 1, 2)
+        found: tuple[Tensor, ...] = grad(penalty, argnums=by)(y, out.logits, out.features)
+        return found
+
+    along, logits, *features = vmap(one, randomness="different")(y, out, batch, mine)
+    return Extra(along, None if shallow else features[0], logits)
+
+
+def follow_stacked(
+    broadcast: Broadcast, state: State, gradient: Tensor, seen: Tensor, mine: Any, k: int
+) -> State:
+    """`follow` for a stack of clients."""
+    one, algorithm = partial(follow, broadcast), broadcast.algorithm
+    at_once = broadcast.rule.stacks and algorithm.is_stacked("direction")
+    if not at_once or algorithm.has_own("rate"):
+        one = vmap(one, in_dims=(0, 0, 0, 0, None), randomness="different")
+    y, rule = one(gradient, state.y, state.rule, mine, k)
+    return State(y, rule, state.buffers, state.tally + seen)
 
 
 def equal_parts(clients: int, most: int) -> list[slice]:
@@ -171,8 +230,8 @@ def equal_parts(clients: int, most: int) -> list[slice]:
     return [slice(k, min(k + size, clients)) for k in range(0, clients, size)]
 
 
-def stacked(lesson: Lesson, row: Row, count: int) -> State:
-    """All clients of a chunk at the start of their round, in memory that can be written to."""
-    y, _, buffers, tally = repeated(begin(lesson, Row(Nothing(), Nothing(), {})), count)
+def stacked_start(broadcast: Broadcast, row: Row, count: int) -> State:
+    """All clients of a chunk before their first steps, in memory that can be written to."""
+    y, _, buffers, tally = repeated(begin(broadcast, Row(Nothing(), Nothing(), {})), count)
     state: State = tree_map(torch.clone, State(y, row.rule, row.buffers or buffers, tally))
     return state

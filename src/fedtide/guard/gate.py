@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedtide.algorithms.base import Algorithm
+from fedtide.algorithms import ALGORITHMS
 from fedtide.core.errors import ConfigError, require
 from fedtide.core.trees import rows, tree_map
 from fedtide.core.types import Cohort, Dataset, Ids
@@ -21,7 +21,7 @@ from fedtide.guard.defences import Defence, PlainMean
 from fedtide.guard.faults import Faults
 from fedtide.guard.privacy import Privacy
 from fedtide.guard.uploads import flat, refusals, shaped
-from fedtide.training.client import AnyAlgorithm
+from fedtide.training.messages import AnyAlgorithm
 
 Line = Mapping[str, Any]
 
@@ -48,6 +48,11 @@ class Gate:
         return isinstance(self.defence, PlainMean) and not self.privacy.is_active
 
     @property
+    def reads_uploads(self) -> bool:
+        """Must every upload arrive by itself? Not where a weighted sum of them is enough."""
+        return not (self.is_open and self.is_plain)
+
+    @property
     def keeps_sums(self) -> bool:
         """Is a server's mean of what clients remember the sum of what they really remember?
 
@@ -58,13 +63,13 @@ class Gate:
 
     def check(self, algorithm: AnyAlgorithm) -> None:
         """Can this algorithm do with what the gate gives it?"""
-        only_mean = type(algorithm).weigh is not Algorithm.weigh
+        weighs = [name for name, kind in ALGORITHMS.items() if kind().weighs]
         require(
-            self.is_plain or only_mean,
+            self.is_plain or algorithm.weighs,
             "algorithm",
             "one whose server needs only the mean of the uploads, where defence or privacy changes it",
             type(algorithm).__name__,
-            "Use FedAvg, FedProx, SCAFFOLD, FedDyn, FedNova, FedAmplify, MOON or FedACG, or leave them out.",
+            f"Use one of {', '.join(weighs)}, or leave defence and privacy out.",
         )
         require(
             isinstance(self.defence, PlainMean) or not self.privacy.noise,
@@ -164,7 +169,7 @@ class Gate:
             cohort = cohort._replace(ids=torch.from_numpy(drawn).to(cohort.ids))
         return algorithm.move(server, shaped(total, result.up), cohort)
 
-    def price(self, lines: Sequence[Line], is_uniform: bool) -> dict[str, Any]:
+    def privacy_spent(self, lines: Sequence[Line], is_uniform: bool) -> dict[str, Any]:
         """What a whole run tells about a client; simulated where noise can be computed from the seed."""
         epsilon = self.privacy.epsilon(lines, is_uniform)
         name = "epsilon" if self.is_real else "simulated_epsilon"
@@ -177,6 +182,7 @@ def _some(result: Result, stays: Any) -> Result:
         return result
     kept = torch.from_numpy(np.flatnonzero(stays)).to(result.walk.steps.device)
     return result._replace(
+        owners=result.trained,
         ids=result.ids[stays],
         up=rows(result.up, kept),
         buffers=tree_map(lambda leaf: leaf[kept], result.buffers),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from fedtide.core.errors import TrainingError, require
-from fedtide.measure.probes import PROBES
+from fedtide.measure.probes import PROBES, FunctionProbe, Needs, Probe
 from fedtide.record.line import Line
 
 TOO_HIGH = 10.0  # times the untrained model's test loss
@@ -17,23 +17,25 @@ class Evaluation:
     """When the global model is tested (after the last round always), and what else is noted."""
 
     every: int = 1
-    probes: tuple[str, ...] = ()
-    fairness: bool = False  # at the end: whom does the model serve?
-    diverged: Literal["stop", "warn"] = "stop"  # what to do with a run whose test loss runs away
+    probes: tuple[Probe, ...] = ()  # names, objects or functions
+    fairness: bool = (
+        False  # at the end: accuracy for clients that took part often, rarely and never
+    )
+    diverged: Literal["stop", "warn"] = "stop"  # what to do where the test loss grows without bound
 
     def due(self, t: int, length: int) -> bool:
         """Is the model tested after round t?"""
         return (t + 1) % self.every == 0 or t + 1 == length
 
     def judged(
-        self, line: Line, before: Sequence[Line], untrained: Callable[[], float]
-    ) -> dict[str, Any]:
-        """`diverged`, if the loss is too high: in how many evaluations running it was, this one included.
+        self, loss: float | None, before: Sequence[Line], untrained: Callable[[], float]
+    ) -> dict[str, int]:
+        """`diverged`, if a loss is too high: in how many evaluations running it was, this one included.
 
         `untrained` is the untrained model's loss on the same examples. Computed from the lines before alone,
         so that a resumed run decides as one that never broke off.
         """
-        if line["loss"] is None or not line["loss"] > TOO_HIGH * untrained():
+        if loss is None or not loss > TOO_HIGH * untrained():
             return {}
         last = next(
             (line.get("diverged", 0) for line in reversed(before) if line["loss"] is not None), 0
@@ -52,8 +54,23 @@ class Evaluation:
 
     def __post_init__(self) -> None:
         require(self.every >= 1, "evaluation.every", "at least 1", self.every)
-        for probe in self.probes:
-            require(probe in PROBES, "evaluation.probes", f"some of {sorted(PROBES)}", probe)
+        object.__setattr__(self, "probes", tuple(_probe(each) for each in self.probes))
+
+    def needs(self, what: Needs) -> bool:
+        """Does a probe look at this?"""
+        return any(probe.needs == what for probe in self.probes)
+
+
+def _probe(given: Any) -> Probe:
+    """A probe as Python gives it: an object, a name or a function."""
+    if isinstance(given, Probe):
+        return given
+    if callable(given) and not isinstance(given, type):
+        return FunctionProbe(function=given)
+    named = isinstance(given, str) and given in PROBES
+    do = f"Use some of {sorted(PROBES)}, an object of a class of Probe, or a function of a finished round."
+    require(named, "evaluation.probes", "probes", given, do)
+    return PROBES[given]()
 
 
 def has_diverged(lines: Sequence[Line]) -> bool:

@@ -1,11 +1,19 @@
-"""Probes: functions from a finished round to numbers for the journal."""
+"""Probes: numbers about a finished round, for its line of the journal."""
 
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from torch import Tensor
 
+from fedtide.core.kinds import Kinds
 from fedtide.core.types import Cohort, Model, Plan, Session
+
+CLOSE = 1e-5  # a rate this near to a limit lies on it: rates are float32
+Needs = Literal["nothing", "sum", "uploads", "gradients"]
 
 
 class Finished(NamedTuple):
@@ -15,62 +23,102 @@ class Finished(NamedTuple):
     session: Session
     before: Model
     after: Model
-    up: Any  # the stacked uploads; their weighted sum, if no probe looks at single ones
+    up: Any  # the stacked uploads; their weighted sum where no probe needs single ones
     cohort: Cohort
     plan: Plan
-    gradients: Callable[
-        [int], Tensor
-    ]  # [U, dim]: of each client's loss at `before` on its store of a round
+    gradients: Callable[[int], Tensor]  # [U, dim]: at `before`, on what each client held in a round
     algorithm: Any = None
 
 
-CLOSE = 1e-5  # a rate this near to a limit lies on it: rates are float32
+@dataclass(frozen=True, kw_only=True)
+class Probe(ABC):
+    """Computes numbers from a finished round.
 
-Probe = Callable[[Finished], Mapping[str, Any]]
+    `needs` says what it looks at: single "uploads", [U, ...] each; the "sum" of the uploads, or either form;
+    "gradients" of clients, which cost a pass over their examples; or "nothing" of these.
+    """
+
+    needs: ClassVar[Needs] = "nothing"
+
+    @abstractmethod
+    def measure(self, done: Finished) -> Mapping[str, Any]:
+        """Entries for the journal, by key."""
 
 
-def movement(done: Finished) -> Mapping[str, float]:
-    """How far the global model moved in this round."""
-    return {"movement": float((done.after.x - done.before.x).norm())}
+@dataclass(frozen=True, kw_only=True)
+class FunctionProbe(Probe):
+    """A function of a finished round as a probe; it may say what it `needs` in an attribute."""
+
+    function: Callable[[Finished], Mapping[str, Any]]
+
+    @property
+    def needs(self) -> Needs:  # type: ignore[override]
+        needs: Needs = getattr(self.function, "needs", "uploads")
+        return needs
+
+    def measure(self, done: Finished) -> Mapping[str, Any]:
+        return self.function(done)
 
 
-def rates(done: Finished) -> Mapping[str, Any]:
+@dataclass(frozen=True, kw_only=True)
+class Movement(Probe):
+    """How far the global model moved in the round."""
+
+    def measure(self, done: Finished) -> Mapping[str, float]:
+        return {"movement": float((done.after.x - done.before.x).norm())}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rates(Probe):
     """The learning rates of each client, one per local epoch where the algorithm chooses them itself.
 
-    Where it has `limits`, also the share of rates that lie on the lower and on the upper one.
+    Where the algorithm has `limits`, also the share of rates on the lower and on the upper one.
     """
-    eta = getattr(done.up, "eta", done.cohort.walk.lr[:, None])
-    noted = {"rates": eta.tolist()}
-    if limits := getattr(done.algorithm, "limits", None):
-        low, high = limits(float(done.cohort.walk.lr[0]))
-        shares = (eta <= low * (1 + CLOSE), eta >= high * (1 - CLOSE))
-        noted |= {
-            key: float(at.to(eta).mean())
-            for key, at in zip(("at_floor", "at_cap"), shares, strict=True)
-        }
-    return noted
+
+    needs = "uploads"
+
+    def measure(self, done: Finished) -> Mapping[str, Any]:
+        eta = getattr(done.up, "eta", done.cohort.walk.lr[:, None])
+        noted = {"rates": eta.tolist()}
+        if limits := getattr(done.algorithm, "limits", None):
+            low, high = limits(float(done.cohort.walk.lr[0]))
+            noted["at_floor"] = float((eta <= low * (1 + CLOSE)).to(eta).mean())
+            noted["at_cap"] = float((eta >= high * (1 - CLOSE)).to(eta).mean())
+        return noted
 
 
-def drift(done: Finished) -> Mapping[str, Any]:
-    """How far each client ended from the mean of all, where its upload tells how far it moved."""
-    update = getattr(done.up, "delta", getattr(done.up, "dx", None))
-    return {} if update is None else {"drift": (update - update.mean(0)).norm(dim=1).tolist()}
+@dataclass(frozen=True, kw_only=True)
+class Drift(Probe):
+    """How far each client's model ended from the mean of all, where uploads tell how far clients moved."""
+
+    needs = "uploads"
+
+    def measure(self, done: Finished) -> Mapping[str, Any]:
+        update = getattr(done.up, "delta", getattr(done.up, "dx", None))
+        return {} if update is None else {"drift": (update - update.mean(0)).norm(dim=1).tolist()}
 
 
-def shift(done: Finished) -> Mapping[str, Any]:
+@dataclass(frozen=True, kw_only=True)
+class Shift(Probe):
     """How far each client's data moved since the round before: Phi of OSAFL, Definition 1 (Eq. 23), at w^t.
 
     ||grad f(w | D^(t-1)) - grad f(w | D^t)||^2, zero in the first round; two passes over all stores.
     """
-    if done.t == 0:
-        return {"shift": [0.0] * len(done.cohort.ids)}
-    difference = done.gradients(done.t - 1) - done.gradients(done.t)
-    return {"shift": difference.square().sum(1).tolist()}
+
+    needs = "gradients"
+
+    def measure(self, done: Finished) -> Mapping[str, Any]:
+        if done.t == 0:
+            return {"shift": [0.0] * len(done.cohort.ids)}
+        difference = done.gradients(done.t - 1) - done.gradients(done.t)
+        return {"shift": difference.square().sum(1).tolist()}
 
 
-PROBES: dict[str, Probe] = {"rates": rates, "drift": drift, "movement": movement, "shift": shift}
+PROBES = Kinds(
+    "probes", Probe, {"rates": Rates, "drift": Drift, "movement": Movement, "shift": Shift}
+)
 
 
-def probed(names: Sequence[str], done: Finished) -> dict[str, Any]:
+def measured(probes: Sequence[Probe], done: Finished) -> dict[str, Any]:
     """What these probes say about a round."""
-    return {key: value for name in names for key, value in PROBES[name](done).items()}
+    return {key: value for probe in probes for key, value in probe.measure(done).items()}

@@ -31,11 +31,11 @@ from typing import Any, NamedTuple
 from safetensors.torch import save
 
 from fedtide.core.errors import OutputError
+from fedtide.core.layout import Layout
 from fedtide.core.types import Model
 from fedtide.record.files import write_bytes, write_json, write_text, writing
 from fedtide.record.journal import read
 from fedtide.record.line import Line
-from fedtide.tasks.task import Layout
 
 if sys.platform != "win32":
     from fcntl import LOCK_EX, LOCK_NB, flock

@@ -23,7 +23,7 @@ Files = dict[str, bytes]  # by their place in a folder
 PATIENCE = 0.2  # seconds between two looks at the news
 
 
-class Errand(NamedTuple):
+class Job(NamedTuple):
     """`work(*before, folder, *after, watch, stop)`, whose files lie in a place of the folder."""
 
     before: tuple[Any, ...]
@@ -31,8 +31,8 @@ class Errand(NamedTuple):
     place: str
 
 
-class Post:
-    """Where errands leave their news, and learn whether to stop."""
+class Mailbox:
+    """Where jobs leave their news, and learn whether to stop."""
 
     def __init__(self) -> None:
         self._news: list[Any] = []
@@ -52,66 +52,68 @@ class Post:
         return self._stop
 
 
-def away(paths: Sequence[str], luggage: bytes, files: Files, post: Any) -> tuple[Any, Files]:
-    """One errand on another machine: what came of it, None if it was stopped, and its files."""
+def run_remotely(
+    paths: Sequence[str], payload: bytes, files: Files, mailbox: Any
+) -> tuple[Any, Files]:
+    """One job on another machine: what came of it, None if it was stopped, and its files."""
     sys.path.extend(path for path in paths if path not in sys.path)  # of a user's own classes
-    work, errand = cloudpickle.loads(luggage)
+    work, job = cloudpickle.loads(payload)
     with TemporaryDirectory() as name:
         folder = Path(name)
         write_files(folder, files)
         try:
             done = work(
-                *errand.before,
+                *job.before,
                 folder,
-                *errand.after,
-                lambda news: post.tell.remote(news),
-                lambda: ray.get(post.is_stopped.remote()),
+                *job.after,
+                lambda news: mailbox.tell.remote(news),
+                lambda: ray.get(mailbox.is_stopped.remote()),
             )
         except Stopped:
             done = None
-        return done, read_files(folder, errand.place)
+        return done, read_files(folder, job.place)
 
 
 def on_ray(
     work: Callable[..., Done],
-    errands: Sequence[Errand],
+    jobs: Sequence[Job],
     folder: Path,
     cpus: int,
     watch: Callable[[Any], None],
     stop: Stop,
 ) -> list[Done]:
-    """Every errand in a process of the cluster with so many CPUs, as many at once as there is room for.
+    """Every job in a process of the cluster with so many CPUs, as many at once as there is room for.
 
     Once `stop` is true they are asked to stop; who does so raises `Stopped`. If one fails the others end.
     """
-    post: Any = ray.remote(Post).options(num_cpus=0).remote()
-    task: Any = ray.remote(away).options(num_cpus=cpus, max_retries=0)
+    mailbox: Any = ray.remote(Mailbox).options(num_cpus=0).remote()
+    task: Any = ray.remote(run_remotely).options(num_cpus=cpus, max_retries=0)
     waiting = {}
-    for number, errand in enumerate(errands):
-        files = read_files(folder, errand.place)
-        luggage = cloudpickle.dumps((work, errand))  # type: ignore[no-untyped-call]
-        waiting[task.remote(sys.path, luggage, files, post)] = number
+    for number, job in enumerate(jobs):
+        files = read_files(folder, job.place)
+        payload = cloudpickle.dumps((work, job))  # type: ignore[no-untyped-call]
+        waiting[task.remote(sys.path, payload, files, mailbox)] = number
     results: dict[int, Done] = {}
     try:
         while waiting:
             ready, _ = ray.wait(list(waiting), timeout=PATIENCE)
-            for news in ray.get(post.collect.remote()):
+            for news in ray.get(mailbox.collect.remote()):
                 watch(news)
             if stop():
-                post.stop.remote()
+                mailbox.stop.remote()
             for reference in ready:
                 number = waiting.pop(reference)
                 done, files = _brought(reference)
-                put_back(folder, errands[number].place, files)
+                put_back(folder, jobs[number].place, files)
                 if done is not None:
                     results[number] = done
     finally:
         for reference in waiting:
             ray.cancel(reference, force=True)
-        ray.kill(post)
-    if len(results) < len(errands):
+        ray.kill(mailbox)
+    if len(results) < len(jobs):
         raise Stopped
-    return [results[number] for number in range(len(errands))]
+    return [results[number] for number in range(len(jobs))]
 
 
 def _brought(reference: Any) -> tuple[Any, Files]:
@@ -145,7 +147,7 @@ def write_files(folder: Path, files: Files) -> None:
 
 
 def put_back(folder: Path, place: str, files: Files) -> None:
-    """The files that an errand brought, in the place of those it set out with; run.json says it is over."""
+    """The files that an job brought, in the place of those it set out with; run.json says it is over."""
     last = sorted(files, key=lambda name: Path(name).name == "run.json")
     write_files(folder, {name: files[name] for name in last})
     for path in sorted(

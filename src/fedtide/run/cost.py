@@ -11,9 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedtide.core.types import Ids, Phases, Plan, Work
-from fedtide.engines.kinds import EngineChoice
+from fedtide.engines.kinds import LoopSettings
+from fedtide.guard.attacks import Attack
+from fedtide.run import round as rounds
 from fedtide.run.experiment import Experiment
-from fedtide.run.world import House
+from fedtide.run.state import first_state
+from fedtide.run.world import World
 
 
 class Drawn(NamedTuple):
@@ -25,13 +28,13 @@ class Drawn(NamedTuple):
 
     @property
     def stragglers(self) -> Ids:
-        """Who had data, but could not afford the round or did not deliver."""
+        """The clients that had data, but could not afford the round or did not deliver."""
         return self.asked[~self.plan.able & (self.work.steps > 0)]
 
 
-def price(e: Experiment, seeds: Sequence[int], rounds: int) -> dict[str, Any]:
+def cost(e: Experiment, seeds: Sequence[int], count: int) -> dict[str, Any]:
     """Means over so many drawn rounds of every seed, and how far rounds lie apart."""
-    by_seed = [list(draw(replace(e, seed=seed), rounds)) for seed in seeds]
+    by_seed = [list(draw(replace(e, seed=seed), count)) for seed in seeds]
     drawn = [d for each in by_seed for d in each]
     shares = [straggling(each) for each in by_seed]  # with another seed, clients are other devices
     every = sorted(share for each in shares for share in each.values())
@@ -57,25 +60,22 @@ def straggling(drawn: Sequence[Drawn]) -> dict[int, float]:
     return {client: late[client] / asked[client] for client in sorted(asked)}
 
 
-def draw(e: Experiment, rounds: int) -> Iterator[Drawn]:
+def draw(e: Experiment, count: int) -> Iterator[Drawn]:
     """The first rounds of a run, without training; after the last round of the population it begins anew."""
-    one = EngineChoice(kind="loop", device="cpu")
-    with House.furnish(e.data, e.population, e.train, one, e.seed) as house:
-        state = e.network.start(house.crowd.clients, e.seed)
-        who = e.participation.start(house.crowd, e.seed)
-        for t in range(rounds):
-            session = e.population.at(t % e.population.length, e.seed)
-            house.population = len(session.clients)
-            place = t % e.population.length
+    e = replace(e, engine=LoopSettings(device="cpu"), attack=Attack())
+    with World.build(e) as world:
+        now, length = first_state(e, world), e.population.length
+        for t in range(count):
+            session, place = e.population.at(t % length, e.seed), t % length
+            world.population = len(session.clients)
             if place == session.first:
-                server = e.algorithm.init(house.initial.x, house.context)
-            down = e.algorithm.broadcast(server)
-            ids, news = e.participation.take(who, t, session, e.seed)
-            work = house.work(place, ids, e.algorithm, down, news)
-            plan, state = e.network.plan(state, t, ids, work, e.seed)
+                now = now._replace(server=e.algorithm.init(world.initial.x, world.context))
+            ids, news = rounds.draw(e, session, t, now.who)
+            work, plan, now = rounds.plan(e, world, t, ids, now, news, held=place)
             yield Drawn(ids, work, plan)
-            if plan.able.any():  # messages may grow: what the server knows goes on as in a run
-                server = house.idled(e.algorithm, server, down, place, ids[plan.able][:1])
+            if plan.able.any():  # messages may grow: the server's state goes on as in a run
+                one = ids[plan.able][:1]
+                now = now._replace(server=world.idle_round(e.algorithm, now.server, place, one))
 
 
 def _means(d: Drawn) -> list[float]:

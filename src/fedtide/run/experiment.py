@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, get_origin, get_type_hints
-
-import torch
+from typing import get_origin, get_type_hints
 
 from fedtide.algorithms.fedavg import FedAvg
 from fedtide.core.errors import require
-from fedtide.core.kinds import NO_KINDS, settle
-from fedtide.core.types import Walk
+from fedtide.core.kinds import NO_KINDS, check_is_dataclass, settle
 from fedtide.data.source import Data, Source
-from fedtide.engines.kinds import EngineChoice
+from fedtide.engines.kinds import AutoSettings, EngineSettings, RaySettings
 from fedtide.guard.attacks import Attack
 from fedtide.guard.defences import Defence, PlainMean
 from fedtide.guard.faults import Faults
@@ -28,11 +25,8 @@ from fedtide.record.checkpoint import Checkpointing
 from fedtide.run.kinds import KINDS
 from fedtide.starts.base import Start
 from fedtide.starts.previous import Previous
-from fedtide.training.client import AnyAlgorithm
+from fedtide.training.messages import AnyAlgorithm
 from fedtide.training.train import Train
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +43,7 @@ class Experiment:
     algorithm: AnyAlgorithm = field(default_factory=FedAvg)
     train: Train = field(default_factory=lambda: Train(epochs=1))
     start: Start = field(default_factory=Previous)
-    engine: EngineChoice = field(default_factory=EngineChoice)
+    engine: EngineSettings = field(default_factory=AutoSettings)
     faults: Faults = field(default_factory=Faults)
     attack: Attack = field(default_factory=Attack)
     defence: Defence = field(default_factory=PlainMean)
@@ -61,30 +55,8 @@ class Experiment:
     def __post_init__(self) -> None:
         for section, base in sections().items():
             settle(self, section, section, base, KINDS.get(base, NO_KINDS))
-        paced = self.algorithm.surveys == "epochs"
-        require(
-            not paced or self.train.epochs > 0,
-            "train.epochs",
-            f"at least 1 with {type(self.algorithm).__name__}, which works in local epochs",
-            self.train.epochs,
-            "Set train.epochs instead of train.steps.",
-        )
-        counts = [self.algorithm.has_own(name) for name in ("row", "sent", "changed")]
-        require(
-            all(counts) or not counts[0],
-            "algorithm",
-            "one that defines `sent` and `changed`, too, where it defines `row`",
-            type(self.algorithm).__name__,
-        )
-        kept = self.train.memories == "keep"
-        require(
-            not (kept and self.algorithm.has_own("row")),
-            "train.memories",
-            f"'carry' or 'reset' with {type(self.algorithm).__name__}, whose server keeps a mean of what "
-            "clients remember",
-            self.train.memories,
-            "With 'keep' the server begins anew at every start and clients do not.",
-        )
+        check_is_dataclass(type(self.algorithm), "algorithm")
+        self._check_algorithm()
         if self.population.announced:
             self.participation.check_session(self.population.at(0, self.seed))
             self.gate.check_cohorts(self._cohorts())
@@ -97,8 +69,33 @@ class Experiment:
             self.privacy.noise,
             "What those learn is not hidden. Use start = 'previous' and participation = 'uniform'.",
         )
-        if self.engine.uploads == "sums":
+        if isinstance(self.engine, RaySettings) and self.engine.adds:
             self._check_sums()
+
+    def _check_algorithm(self) -> None:
+        """Does the algorithm fit the local training, and are its methods complete?"""
+        name = type(self.algorithm).__name__
+        require(
+            self.algorithm.surveys != "epochs" or self.train.epochs > 0,
+            "train.epochs",
+            f"at least 1 with {name}, which works in local epochs",
+            self.train.epochs,
+            "Set train.epochs instead of train.steps.",
+        )
+        counts = [self.algorithm.has_own(method) for method in ("row", "sent", "changed")]
+        require(
+            all(counts) or not counts[0],
+            "algorithm",
+            "one that defines `sent` and `changed`, too, where it defines `row`",
+            name,
+        )
+        require(
+            not (self.train.memories == "keep" and counts[0]),
+            "train.memories",
+            f"'carry' or 'reset' with {name}, whose server keeps a mean of what clients remember",
+            self.train.memories,
+            "With 'keep' the server begins anew at every start and clients do not.",
+        )
 
     def _cohorts(self) -> Iterator[int]:
         """The sizes of the cohorts of every session that has clients, where they are known beforehand."""
@@ -113,46 +110,36 @@ class Experiment:
             t = session.first + session.rounds
 
     def _check_sums(self) -> None:
-        one = torch.ones(1)
-        require(
-            self.algorithm.weigh(one, Walk(one, one, one, one)) is not None,
-            "engine.uploads",
-            f"'stacked' with {type(self.algorithm).__name__}, whose server needs every upload",
-            self.engine.uploads,
-        )
-        probes = self.evaluation.probes
-        require(
-            "drift" not in probes,
-            "evaluation.probes",
-            "without 'drift', which needs every upload, where engine.uploads = 'sums'",
-            probes,
-        )
-        require(
-            self.gate.is_open and self.gate.is_plain,
-            "engine.uploads",
-            "'stacked' with faults, attack, defence or privacy, which look at every upload",
-            self.engine.uploads,
-        )
+        """Refuse engine.uploads = "sums" where single uploads are needed."""
+        must = "'stacked' with {}, which needs every upload"
+        needs = {
+            type(self.algorithm).__name__: not self.algorithm.weighs,
+            "a probe in evaluation.probes": self.evaluation.needs("uploads"),
+            "faults, attack, defence or privacy": self.gate.reads_uploads,
+        }
+        for what, is_needed in needs.items():
+            require(not is_needed, "engine.uploads", must.format(what), "sums")
 
     @property
     def gate(self) -> Gate:
-        """What stands between clients and server."""
+        """Faults, attack, defence and privacy, which stand between clients and server."""
         kinds = (self.faults, self.attack, self.defence, self.privacy)
         return Gate(*kinds, self.seed, self.engine.is_real)
 
     @property
     def adds(self) -> bool:
-        """Is a sum of the uploads enough, where the algorithm weighs them? Nobody looks at a single one."""
-        if self.engine.kind == "ray":
-            return self.engine.uploads == "sums"
-        looks = {"drift", "rates"} & set(self.evaluation.probes)
-        return self.gate.is_open and self.gate.is_plain and not looks
+        """May the engine return a weighted sum instead of stacked uploads?
+
+        True if no probe, fault, attack, defence or privacy reads single uploads.
+        """
+        looks = self.gate.reads_uploads or self.evaluation.needs("uploads")
+        return self.engine.adds and not looks
 
     @property
     def is_uniform(self) -> bool:
-        """Is every cohort a uniform sample of those who exist, of a fixed size?
+        """Is every cohort a uniform sample, of a fixed size, of the clients that exist?
 
-        Real clients have the study file, and with its seed they know who is drawn: no sample for them.
+        Not for real clients: they have the study file, and with its seed they can compute who is drawn.
         """
         steady = isinstance(self.network, IdealNetwork) and not self.faults.is_active
         return steady and type(self.participation) is Uniform and not self.engine.is_real
@@ -160,6 +147,6 @@ class Experiment:
 
 @cache
 def sections() -> dict[str, type]:
-    """The class that every section of an experiment is of."""
+    """The base class of every section of an experiment."""
     hints = get_type_hints(Experiment)
     return {name: get_origin(hint) or hint for name, hint in hints.items() if name != "seed"}

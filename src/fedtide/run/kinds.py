@@ -9,8 +9,10 @@ from fedtide.core.kinds import Kinds
 from fedtide.data import SOURCES
 from fedtide.data.partition import PARTITIONS
 from fedtide.data.stores import STORES
+from fedtide.engines.kinds import ENGINES
 from fedtide.guard.attacks import ATTACKS
 from fedtide.guard.defences import DEFENCES
+from fedtide.measure.probes import PROBES
 from fedtide.models import MODELS
 from fedtide.network import CHANNELS, COMPUTING, NETWORKS
 from fedtide.population import POPULATIONS
@@ -31,12 +33,14 @@ KINDS: dict[type, Kinds] = {
         COMPUTING,
         SOURCES,
         DEFENCES,
+        ENGINES,
         MODELS,
         NETWORKS,
         RULES,
         PARTICIPATION,
         PARTITIONS,
         POPULATIONS,
+        PROBES,
         READINGS,
         RETENTION,
         SCHEDULES,

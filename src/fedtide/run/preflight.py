@@ -10,7 +10,7 @@ from fedtide.core.errors import memory_explained
 from fedtide.core.types import Crowd, Round
 from fedtide.measure.cautions import MANY_EMPTY
 from fedtide.run.experiment import Experiment
-from fedtide.run.world import House
+from fedtide.run.world import World
 
 MOST_ROUNDS, MOST_DRAWS = 1000, 10**6  # that are drawn beforehand: rounds, and clients x rounds
 
@@ -25,13 +25,12 @@ def preflight(settings: Settings) -> list[str]:
     seen: list[Any] = []
     told = []
     for label, e in settings:
-        parts = (e.data, e.population, e.train, e.engine)
-        if (*parts, e.participation, e.privacy) not in seen:
-            seen.append((*parts, e.participation, e.privacy))
-            with memory_explained(), House.furnish(*parts, e.seed) as house:
-                e.privacy.check_buffers(house.initial.buffers, e.train.buffers)
-                e.network.start(house.crowd.clients, e.seed)
-                told += rehearsed(e, house.crowd, label)
+        parts = (e.data, e.population, e.train, e.engine, e.participation, e.privacy)
+        if parts not in seen:
+            seen.append(parts)
+            with memory_explained(), World.build(e) as world:
+                e.network.start(world.crowd.clients, e.seed)
+                told += drawn_cautions(e, world.crowd, label)
     return told
 
 
@@ -45,11 +44,11 @@ def foreseen(settings: Settings) -> list[str]:
             seen.append(parts)
             dataset, holdings = e.data.deal(e.population.groups, e.population.length, e.seed)
             labels = partial(holdings.labels, dataset.train.targets.numpy(), dataset.classes)
-            told += rehearsed(e, Crowd(holdings.clients, labels), label)
+            told += drawn_cautions(e, Crowd(holdings.clients, labels), label)
     return told
 
 
-def rehearsed(e: Experiment, crowd: Crowd, label: str) -> list[str]:
+def drawn_cautions(e: Experiment, crowd: Crowd, label: str) -> list[str]:
     """Check the participation of every session and draw cohorts; a sentence if many rounds have none."""
     t = 0
     while t < e.population.length:
@@ -62,7 +61,7 @@ def rehearsed(e: Experiment, crowd: Crowd, label: str) -> list[str]:
         rounds = min(e.population.length, max(1, most))
     who, empty = e.participation.start(crowd, e.seed), 0
     for t in range(rounds):
-        ids, _ = e.participation.take(who, t, e.population.at(t, e.seed), e.seed)
+        ids, _ = rounds.draw(e, e.population.at(t, e.seed), t, who)
         if e.participation.foresees:
             who = e.participation.observe(who, Round(t, ids, {}))
         empty += not len(ids)

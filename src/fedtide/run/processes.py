@@ -22,23 +22,23 @@ Done = TypeVar("Done")
 PATIENCE = 0.2  # seconds between two looks at whether to stop
 
 
-class _Office(NamedTuple):
+class _Channel(NamedTuple):
     """How a worker process speaks with the one that started it."""
 
     news: SimpleQueue[Any]  # None: no more
     stop: Event  # set when all should stop after their round
 
 
-_office: _Office | None = None  # set in a worker process
-_told: list[int] = []  # signals that came to it
+_channel: _Channel | None = None  # set in a worker process
+_signals: list[int] = []  # signals that came to it
 
 
-def _open_office(office: _Office) -> None:
-    """Signals from the keyboard are the business of the process that started us, and we end with it."""
-    global _office
-    _office = office
+def _prepare_worker(channel: _Channel) -> None:
+    """Set up a worker: ignore Ctrl-C, which the parent handles, and exit when the parent dies."""
+    global _channel
+    _channel = channel
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda number, frame: _told.append(number))
+    signal.signal(signal.SIGTERM, lambda number, frame: _signals.append(number))
     Thread(target=_end_with_parent, daemon=True).start()
 
 
@@ -46,15 +46,15 @@ def _end_with_parent() -> None:
     parent = parent_process()
     if parent:
         parent.join()
-        os._exit(1)  # nobody is left to tell; what is on disk is whole
+        os._exit(1)  # the parent is gone; files on disk are whole
 
 
 def _work(work: Callable[..., Done], task: tuple[Any, ...]) -> Done | None:
     """One task in a worker process; None if it stopped because it was asked to."""
-    assert _office is not None
-    news, stop = _office
+    assert _channel is not None
+    news, stop = _channel
     try:
-        return work(*task, news.put, lambda: bool(_told) or stop.is_set())
+        return work(*task, news.put, lambda: bool(_signals) or stop.is_set())
     except Stopped:
         return None
 
@@ -72,29 +72,29 @@ def in_processes(
     stop; who does so raises `Stopped`.
     """
     context = get_context("spawn")
-    office = _Office(context.SimpleQueue(), context.Event())
+    channel = _Channel(context.SimpleQueue(), context.Event())
 
-    problems: list[Exception] = []  # of `watch`: whoever does not listen must not make workers wait
+    problems: list[Exception] = []  # of `watch`; workers must not wait for it
 
     def listen() -> None:
-        for progress in iter(office.news.get, None):
+        for progress in iter(channel.news.get, None):
             try:
                 watch(progress)
             except Exception as error:
                 problems.append(error)
-                office.stop.set()
+                channel.stop.set()
 
     listener = Thread(target=listen, daemon=True)
     listener.start()
     try:
         with ProcessPoolExecutor(
-            jobs, context, initializer=_open_office, initargs=(office,)
+            jobs, context, initializer=_prepare_worker, initargs=(channel,)
         ) as pool:
             futures = [pool.submit(_work, work, task) for task in tasks]
             try:
-                _wait(futures, office, stop)
+                _wait(futures, channel, stop)
             except BaseException:  # the others stop after their round
-                office.stop.set()
+                channel.stop.set()
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
             results = [done for future in futures if (done := future.result()) is not None]
@@ -107,13 +107,13 @@ def in_processes(
             "Try --jobs 1 --resume."
         ) from error
     finally:
-        office.news.put(None)
+        channel.news.put(None)
         listener.join()
         if problems:
             raise problems[0]
 
 
-def _wait(futures: list[Future[Any]], office: _Office, stop: Stop) -> None:
+def _wait(futures: list[Future[Any]], channel: _Channel, stop: Stop) -> None:
     """Wait for all, pass on the wish to stop, and raise the first error."""
     rest = set(futures)
     while rest:
@@ -121,4 +121,4 @@ def _wait(futures: list[Future[Any]], office: _Office, stop: Stop) -> None:
         for future in done:
             future.result()
         if stop():
-            office.stop.set()
+            channel.stop.set()

@@ -2,148 +2,184 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
-import torch
 
-from fedtide.algorithms.base import Change
-from fedtide.core.errors import require
+from fedtide.core.rng import stream
 from fedtide.core.types import Ids, Model, Session
-from fedtide.engines.base import NOBODY, Result
+from fedtide.engines.base import Engine
+from fedtide.measure.census import holdings, moves, sample
+from fedtide.run import round as rounds
 from fedtide.run.experiment import Experiment
-from fedtide.run.gradients import Rehearsal
-from fedtide.run.world import House
+from fedtide.run.state import GONE, Asked, Members, Now
+from fedtide.run.world import World
 from fedtide.starts.archive import Archive
 from fedtide.starts.base import Beginning
 from fedtide.starts.trigger import Era
+from fedtide.training.explain import check_state, explained
 
-GONE = -1  # in `State.since`: the client does not exist now
+SLOWER = 0.5  # of the learning rate: gradient rounds in the code of the DIMC paper
 
-
-class State(NamedTuple):
-    """What changes from round to round; what clients remember stays with the engine."""
-
-    server: Any  # the algorithm's
-    model: Model
-    era: Era  # since the last start
-    archive: Archive
-    network: Any  # time and batteries
-    made: int = 0  # rounds in which the server has aggregated
-    present: Ids = NOBODY  # the clients that the server's state counts, sorted
-    since: Ids = NOBODY  # `made` when each of them came; GONE in rounds without any client
-
-    def ages(self, t: int, ids: Ids) -> Ids:
-        """Rounds in which the server has aggregated since each of these clients came."""
-        place = np.searchsorted(self.present, ids).clip(max=len(self.present) - 1)
-        strangers = ids[self.present[place] != ids]
-        require(
-            not len(strangers),
-            f"round {t}: participation",
-            "a choice among the clients that exist",
-            strangers[:10].tolist(),
-            "Return ids of `session.clients` from `draw`.",
-        )
-        ages: Ids = self.made - self.since[place]
-        return ages
+Answer = tuple[Now, tuple[Mapping[str, Any], Mapping[str, Any]]]
 
 
-def begin(
-    e: Experiment, house: House, t: int, session: Session, now: State, resumed: bool
-) -> tuple[State, Mapping[str, Any], Mapping[str, Any]]:
+def answer(
+    e: Experiment, world: World, session: Session, t: int, now: Now, resumed: bool
+) -> Answer:
     """Answer a change of clients with a new start, if one is due; with facts about it and its costs.
 
     Clients may also have changed since a run was stopped that is `resumed` in this round.
     """
-    facts: Mapping[str, Any]
-    if t == session.first:
+    is_first = t == session.first
+    if is_first:
         if e.population.announced:
             e.participation.check_session(session)
-        house.enter(session)
-    rehearse = Rehearsal(house, e.algorithm, e.network, now.network, session, t, e.seed, e.adds)
-    number = now.era.number + 1
+        world.enter(session)
+    gradient_rounds = GradientRounds(e, world, session, t, now)
     known = Beginning(
-        number, session, house.initial, now.model, house.layout, now.archive, rehearse
+        now.era.number + 1,
+        session,
+        world.initial,
+        now.model,
+        world.layout,
+        now.archive,
+        gradient_rounds,
     )
-    if not e.start.is_due(t, now.era, known):
-        now, facts = now._replace(network=rehearse.state), {}
-        if resumed or t == session.first:
-            now, facts = carried(e, house, session, now, False)
-        return now, facts, rehearse.bill
+    due = e.start.is_due(t, now.era, known)
+    now = now._replace(network=gradient_rounds.now.network)
+    facts: Mapping[str, Any] = {}
+    if due:
+        now, facts = begin(e, world, known, t, now)
+        now = now._replace(network=gradient_rounds.now.network)
+    elif resumed or is_first:
+        now, facts = carry(e, world, session, now, start=False)
+    if is_first:
+        facts = {**facts, **census(e, world, t, session)}
+    return now, (facts, gradient_rounds.bill)
+
+
+def begin(
+    e: Experiment, world: World, known: Beginning, t: int, now: Now
+) -> tuple[Now, Mapping[str, Any]]:
+    """The state after a start in round t, and facts about it."""
+    number, session = known.number, known.session
     past = now.era.over(now.model)
-    archive = e.start.store(now.archive, past, house.layout) if number else Archive()
+    archive = e.start.store(now.archive, past, world.layout) if number else Archive()
     begun = e.start.begin(known._replace(archive=archive))
     era = Era(number, t, session.clients, begun.gradient)
     facts = {"start": number, **begun.facts}
     if number and begun.model is now.model and e.train.memories == "carry":
-        now = now._replace(era=era, archive=archive, network=rehearse.state)
-        now, more = carried(e, house, session, now, True)
-        return now, {**facts, **more}, rehearse.bill
+        now, more = carry(e, world, session, now._replace(era=era, archive=archive), start=True)
+        return now, {**facts, **more}
     if e.train.memories != "keep":
-        house.engine.memory.clear()
-    server = e.algorithm.restart(now.server, begun.model.x, house.context)
-    present, since = arrivals(now, session)
-    now = State(server, begun.model, era, archive, rehearse.state, now.made, present, since)
-    return now, facts, rehearse.bill
+        world.engine.memory.clear()
+    with explained("start", t):
+        server = e.algorithm.restart(now.server, begun.model.x, world.context)
+        check_state(e.algorithm, "init", server)
+    now = now._replace(server=server, model=begun.model, era=era, archive=archive)
+    return now._replace(members=now.members.among(session)), facts
 
 
-def horizon(e: Experiment, session: Session, era: Era) -> int:
-    """How many rounds a learning-rate schedule spans: a session, or all that are left of the run.
-
-    Only where every session begins with a start is it known when the next one comes.
-    """
-    return session.rounds if e.start.trigger.is_steady else e.population.length - era.first
-
-
-def arrivals(now: State, session: Session) -> tuple[Ids, Ids]:
-    """The clients that exist, sorted, and how often the server had aggregated when each of them came."""
-    clients = np.sort(session.clients)
-    since = np.full(len(clients), now.made)
-    _, here, before = np.intersect1d(clients, now.present, assume_unique=True, return_indices=True)
-    since[here] = np.where(now.since[before] == GONE, now.made, now.since[before])
-    return clients, since
-
-
-def carried(
-    e: Experiment, house: House, session: Session, now: State, start: bool
-) -> tuple[State, Mapping[str, Any]]:
-    """The state when the model stays: those who left no longer count, those who came do."""
-    if not len(session.clients):  # the mean over no clients is none: it stays until some come
-        return now._replace(since=np.full_like(now.since, GONE)), {}
-    before, (present, since) = now.present, arrivals(now, session)
-    left = np.setdiff1d(before, present, assume_unique=True)
-    came = np.setdiff1d(present, before, assume_unique=True)
-    now = now._replace(present=present, since=since)
+def carry(
+    e: Experiment, world: World, session: Session, now: Now, start: bool
+) -> tuple[Now, Mapping[str, Any]]:
+    """The state when the model stays: clients that left no longer count, clients that came do."""
+    if not len(session.clients):  # the mean over no clients is undefined: it stays until some come
+        since = np.full_like(now.members.since, GONE)
+        return now._replace(members=now.members._replace(since=since)), {}
+    before, members = now.members.present, now.members.among(session)
+    left = np.setdiff1d(before, members.present, assume_unique=True)
+    came = np.setdiff1d(members.present, before, assume_unique=True)
+    now = now._replace(members=members)
     if not (start or len(left) or len(came)):
         return now, {}
     if e.algorithm.has_own("row") and not e.gate.keeps_sums:
-        house.engine.memory.clear()
-        return now._replace(server=e.algorithm.init(now.model.x, house.context)), {
-            "memories": "anew"
-        }
+        world.engine.memory.clear()
+        server = e.algorithm.init(now.model.x, world.context)
+        return now._replace(server=server), {"memories": "anew"}
     count = len(before)
-    if len(left) > len(present):  # quicker, and no error of the old mean is multiplied
-        count, left, came = 0, left[:0], present
-    return recounted(e, house, now, count, left, came, start), {}
+    if len(left) > len(members.present):  # quicker, and no error of the old mean is multiplied
+        count, left, came = 0, left[:0], members.present
+    return rounds.recount(e, world, now, count, left, came, start), {}
 
 
-def recounted(
-    e: Experiment, house: House, now: State, before: int, left: Ids, came: Ids, start: bool
-) -> State:
-    """The state when the server no longer counts those who left, and counts those who came."""
-    down = e.algorithm.broadcast(now.server)
-    gone, back = (house.engine.row_sum(e.algorithm, ids, down) for ids in (left, came))
-    here = torch.from_numpy(now.present).to(house.initial.x.device)
-    return now._replace(
-        server=e.algorithm.changed(now.server, Change(here, before, gone, back, start))
-    )
+def census(e: Experiment, world: World, t: int, session: Session) -> Mapping[str, Any]:
+    """Who came and who left with this session; in the first round also what clients hold."""
+    if t:
+        return moves(e.population.at(t - 1, e.seed).clients, session.clients)
+    some = sample(world.crowd.clients)
+    held = holdings(some, world.labels(t, some)) if world.sees_data else {}
+    return moves(session.clients[:0], session.clients) | held
 
 
-def remembered(e: Experiment, house: House, now: State, sent: Result, passed: Ids) -> State:
-    """After a round: clients whose uploads passed remember it, and the server knows who had forgotten."""
-    forgot = np.intersect1d(sent.forgot, passed)
-    if len(forgot) and e.algorithm.has_own("row") and e.gate.keeps_sums:
-        now = recounted(e, house, now, len(now.present), forgot, forgot[:0], start=False)
-    house.engine.keep(sent, e.gate.remembering(sent.ids, passed))
-    return now
+@dataclass
+class GradientRounds:
+    """Rounds of the algorithm before a start: they leave a model and a bill, and clients forget them.
+
+    `bill` adds up what they cost (section V of the DIMC paper).
+    """
+
+    e: Experiment
+    world: World
+    session: Session
+    t: int
+    now: Now
+    bill: dict[str, Any] = field(default_factory=dict)
+
+    def __call__(self, model: Model, count: int, clients: int = 0) -> Model:
+        """The model after `count` rounds from `model`, with the session's clients or a sample of them."""
+        e, world, t = self.e, self.world, self.t
+        ids = self._sample(clients)
+        present = np.sort(self.session.clients)
+        now = self.now._replace(
+            server=e.algorithm.init(model.x, world.context),
+            model=model,
+            members=Members(t, present, np.zeros_like(present)),
+        )
+        with memory_aside(world.engine):
+            for v in range(count):
+                asked, now = self._ask(f"gradient {v}", ids, now)
+                result = rounds.train(e, world, asked, now)
+                now, _ = rounds.move(e, world, asked, result, now)
+        self.now = self.now._replace(network=now.network)
+        return now.model
+
+    def _ask(self, purpose: str, ids: Ids, now: Now) -> tuple[Asked, Now]:
+        """One of these rounds before it is trained; its costs go to the bill."""
+        e, t = self.e, self.t
+        work, plan, now = rounds.plan(e, self.world, t, ids, now)
+        asked = Asked(t, self.session, ids, work, plan, SLOWER * e.train.lr, {}, {}, purpose)
+        plan, _ = e.faults.strike(plan, t, ids, rounds.gate(e, asked).seed)
+        able = int(plan.able.sum())
+        costs = {
+            "gradient_rounds": 1,
+            "gradient_uploads": able,
+            "steps": int(plan.steps[plan.able].sum()),
+            "bytes_down": able * work.bytes_down,
+            "bytes_up": able * work.bytes_up,
+            "latency": plan.latency,
+            "joules": float(plan.joules.sum()),
+        }
+        self.bill = {name: self.bill.get(name, 0) + cost for name, cost in costs.items()}
+        return asked._replace(plan=plan), now
+
+    def _sample(self, clients: int) -> Ids:
+        everyone = self.session.clients
+        if not clients or clients >= len(everyone):
+            return everyone
+        numbers = stream(self.e.seed, "gradient", self.t)
+        return everyone[np.sort(numbers.choice(len(everyone), clients, replace=False))]
+
+
+@contextmanager
+def memory_aside(engine: Engine) -> Iterator[None]:
+    """Use an empty memory inside, and the one from before again afterwards."""
+    kept, engine.memory = engine.memory, engine.memory.anew()
+    try:
+        yield
+    finally:
+        engine.memory = kept

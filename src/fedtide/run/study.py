@@ -1,40 +1,25 @@
-"""Many runs: a grid of cells, each with several seeds, one after the other or in parallel processes."""
+"""A study: a grid of cells, each an experiment that runs with several seeds."""
 
 from __future__ import annotations
 
-import logging
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from importlib import import_module
 from importlib.metadata import version
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
-from fedtide.core.errors import ConfigError, require
-from fedtide.core.kinds import expect
-from fedtide.engines.kinds import cpu_count, ray_needed, shared
-from fedtide.measure.cautions import cautions
-from fedtide.measure.metrics import Metric
-from fedtide.measure.summary import beside_first, summarised
-from fedtide.record.checkpoint import Checkpoints, Stopped
-from fedtide.record.files import write_json
-from fedtide.record.folder import StudyFolder, labelled, write_model
-from fedtide.record.journal import Journal, read
-from fedtide.record.line import Line, Progress
-from fedtide.record.settings import differences, plain
+from fedtide.core.errors import require
+from fedtide.core.machine import cpu_count
+from fedtide.record.folder import labelled
+from fedtide.record.settings import plain
 from fedtide.run.experiment import Experiment
-from fedtide.run.loop import run
-from fedtide.run.preflight import preflight
-from fedtide.run.processes import Stop, in_processes
-from fedtide.show.notebook import frame
-from fedtide.show.trackers import Tracking
-from fedtide.show.trackers.kinds import Tracked, Tracker
+from fedtide.show.trackers.kinds import Tracker
 
-if TYPE_CHECKING:
-    from pandas import DataFrame
+# Settings that leave every result as it is.
+NO_MATTER = frozenset({"checkpoint", "engine.memory", "engine.workers", "seed"})
+MOST_LETTERS = 100  # of a study's name
 
 
 @dataclass(frozen=True)
@@ -99,231 +84,11 @@ class Run(NamedTuple):
     experiment: Experiment
 
 
-Watch = Callable[[Progress], None]
-
-# Settings that leave every result as it is.
-NO_MATTER = frozenset({"checkpoint", "engine.memory", "engine.workers", "seed"})
-MOST_LETTERS = 100  # of a study's name
-SHOWN = 8  # differences between two studies
-
-log = logging.getLogger("fedtide")
-
-
-class Outcome(NamedTuple):
-    """What came of a study: its folder and what summary.json says."""
-
-    folder: StudyFolder
-    summary: dict[str, Any]
-
-    def to_pandas(self) -> DataFrame:
-        """One row per round of every run, with the run's settings and seed in front."""
-        return frame(
-            ({**cell.settings, "seed": seed}, lines)
-            for cell in self.folder.journals()
-            for seed, lines in cell.runs.items()
-        )
-
-
-def run_study(
-    study: Study,
-    out: str | Path = "runs",
-    jobs: int = 0,
-    watch: Watch = lambda news: None,
-    resume: bool = False,
-    stop: Stop = lambda: False,
-    over_ray: bool = False,
-) -> Outcome:
-    """Run every cell with every seed; results are the same for any number of `jobs` (0: one per core).
-
-    Results go to a new folder, `out`/<study>/<number>; those of earlier runs stay as they are.
-
-    `over_ray` spreads the runs over a Ray cluster instead of over this machine's processes.
-
-    With `resume` the newest run with these settings goes on where it broke off; a finished one is left as
-    it is. Once `stop` is true every run ends after its round, keeps everything and raises `Stopped`.
-    """
-    do = "Write run_study(load('study.toml')) for a study file, run(experiment) for an experiment."
-    expect(study, Study, "fedtide.run_study()", do)
-    if over_ray:
-        check_over_ray(study)
-    before = resumable(study, out) if resume else None
-    if before and before.is_finished:
-        return Outcome(before, before.read_json("summary.json"))
-    for caution in preflight(study.settings):
-        log.warning(caution)
-    folder = before or StudyFolder.begin(Path(out) / study.name)
-    with folder.locked():
-        if not before:
-            folder.write(beginning(study))
-        try:
-            return Outcome(folder, _finish(study, folder, jobs, watch, stop, over_ray))
-        except Stopped as stopped:
-            stopped.folder = folder.path
-            raise
-
-
-def _finish(
-    study: Study, folder: StudyFolder, jobs: int, watch: Watch, stop: Stop, over_ray: bool
-) -> dict[str, Any]:
-    """Run what has not ended yet, and sum up."""
-    runs, cores = study.runs, cpu_count()
-    engines = [cell.experiment.engine for cell in study.cells]
-    if any(engine.kind == "ray" for engine in engines):
-        jobs = jobs or 1  # the actors are the processes
-    jobs = min(jobs or cores, len(runs))
-    workers = max(1, cores // jobs)
-    tasks = [(_with_workers(run_, workers), folder.path, study.transition_rounds) for run_ in runs]
-    alone = jobs == 1 and not over_ray
-    with tracking(study, folder) as tracked, shared(engines if alone else ()):
-
-        def tell(news: Progress) -> None:
-            tracked.write((news.cell, news.seed), news.line)
-            watch(news)
-
-        if over_ray:
-            results = _over_ray(study, folder, tell, stop)
-        elif jobs == 1:
-            results = [run_one(*task, tell, stop) for task in tasks]
-        else:
-            results = in_processes(run_one, tasks, jobs, tell, stop)
-    kept = folder.journals()
-    beside = beside_first([cell.runs for cell in kept])
-    cells = [
-        (
-            cell.settings,
-            [
-                {**m, **beside[number][r.experiment.seed]}
-                for r, m in zip(runs, results, strict=True)
-                if r.cell == number
-            ],
-        )
-        for number, cell in enumerate(study.cells)
-    ]
-    summary = summarised(study.name, cells, cautions((cell.label, cell.runs) for cell in kept))
-    write_json(folder.path / "summary.json", summary)
-    # With charts and templates: only where a report is written.
-    from fedtide.show.report.page import write_report
-
-    write_report(folder)
-    return summary
-
-
-def check_over_ray(study: Study) -> None:
-    """Refuse what cannot be spread over Ray."""
-    with ray_needed("--ray"):
-        import_module("ray")
-    spread = all(cell.experiment.engine.kind != "ray" for cell in study.cells)
-    do = "Spread either the runs over the cluster or the clients of each."
-    require(spread, "engine.kind", "another one than 'ray' with --ray", "ray", do)
-
-
-def _over_ray(
-    study: Study, folder: StudyFolder, watch: Watch, stop: Stop
-) -> list[dict[str, Metric]]:
-    """Every run in a process of a Ray cluster, with as many CPUs as it has threads."""
-    from fedtide.engines.ray.pool import STAFF, connected
-    from fedtide.run.cluster import Errand, on_ray
-
-    workers = max(cell.experiment.engine.workers or 1 for cell in study.cells)
-    errands = []
-    for run_ in study.runs:
-        place = folder.run(run_.cell, run_.label, run_.experiment.seed).relative_to(folder.path)
-        task = (_with_workers(run_, workers),), (study.transition_rounds,)
-        errands.append(Errand(*task, str(place)))
-    with connected(max(cpu_count(), workers)):
-        STAFF.dismiss()  # of an earlier run: the CPUs are needed
-        return on_ray(run_one, errands, folder.path, workers, watch, stop)
-
-
 def described(study: Study) -> dict[str, Any]:
     """What settings.json says: all that decides the results."""
     cells = [{"label": cell.label, **plain(cell.experiment, NO_MATTER)} for cell in study.cells]
     shared = {"transition_rounds": study.transition_rounds, "seeds": list(study.seeds)}
     return {**shared, "cells": cells}
-
-
-def beginning(study: Study) -> dict[str, Any]:
-    """The files of a study that begins; study.json is the last, since a folder counts from then on."""
-    return {
-        "study.toml": study.source,
-        "settings.json": described(study),
-        "study.json": about(study),
-    }
-
-
-def resumable(study: Study, out: str | Path) -> StudyFolder | None:
-    """The newest run of this study with these settings; None where it was never run.
-
-    Where all runs have other settings, nothing can go on: a `ConfigError` that shows what differs.
-    """
-    folders, settings = StudyFolder.all_of(Path(out) / study.name), described(study)
-    found: list[str] = []
-    for folder in folders:
-        other = list(differences(folder.read_json("settings.json"), settings))
-        if not other:
-            return folder
-        found = found or other
-    if not folders:
-        return None
-    shown = "; ".join(found[:SHOWN]) + f"; and {len(found) - SHOWN} more" * (len(found) > SHOWN)
-    raise ConfigError(
-        "--resume: the study must be one that was run before with the same settings. Got others than "
-        f"{folders[0].path} has: {shown}. Change them back, or run the study anew without --resume."
-    )
-
-
-def tracking(study: Study, folder: StudyFolder) -> Tracking:
-    """The study's trackers, open and knowing every run that has not ended yet."""
-    runs = {
-        (number, seed): Tracked(
-            study.name,
-            cell.label,
-            cell.settings,
-            seed,
-            cell.experiment.population.length,
-            place,
-        )
-        for number, cell in enumerate(study.cells)
-        for seed in study.seeds
-        if not ((place := folder.run(number, cell.label, seed)) / "run.json").exists()
-    }
-    return Tracking(study.track, study.name, study.source, folder.path, runs)
-
-
-def run_one(
-    run_: Run, path: Path, transition_rounds: int, watch: Watch, stop: Stop
-) -> dict[str, Metric]:
-    """One run and its files, as far as they are not there already."""
-    e = run_.experiment
-    folder = StudyFolder(path).claimed(run_.cell, run_.label, e.seed)
-
-    def tell(line: Line) -> None:
-        watch(Progress(run_.label, e.seed, line, run_.cell))
-
-    if (folder / "run.json").exists():
-        Checkpoints(folder / "checkpoints").remove()  # of a run that was killed at its very end
-        for line in read(folder / "journal.jsonl"):
-            tell(line)
-        return ended(folder)
-    if stop():
-        raise Stopped
-    checkpoints = Checkpoints(folder / "checkpoints", e.checkpoint, stop)
-    journal = Journal(folder / "journal.jsonl", fresh=False)
-    try:
-        history = run(e, journal, tell, checkpoints)
-    finally:
-        journal.close()
-    metrics = history.metrics(transition_rounds)
-    write_model(folder / "model.safetensors", history.model, history.layout)
-    write_json(folder / "run.json", {"metrics": metrics, "engine": history.engine})
-    checkpoints.remove()
-    return metrics
-
-
-def ended(folder: Path) -> dict[str, Metric]:
-    """The metrics of a run that has ended."""
-    metrics: dict[str, Metric] = StudyFolder(folder).read_json("run.json")["metrics"]
-    return metrics
 
 
 def about(study: Study) -> dict[str, Any]:
@@ -352,9 +117,10 @@ def about(study: Study) -> dict[str, Any]:
     }
 
 
-def _with_workers(run_: Run, workers: int) -> Run:
-    e = run_.experiment
-    if e.engine.kind == "ray":
-        return run_
-    engine = replace(e.engine, workers=e.engine.workers or workers)
-    return run_._replace(experiment=replace(e, engine=engine))
+def beginning(study: Study) -> dict[str, Any]:
+    """The files of a study that begins; study.json is the last, since a folder counts from then on."""
+    return {
+        "study.toml": study.source,
+        "settings.json": described(study),
+        "study.json": about(study),
+    }

@@ -1,9 +1,9 @@
-"""The clients, their data and the engine of one run, put together."""
+"""The simulated world of one run: clients, their data, the model and the engine."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -17,6 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fedtide.algorithms.base import Context, Survey
 from fedtide.core.errors import TrainingError
+from fedtide.core.layout import Layout
 from fedtide.core.trees import outline, repeated, size_bytes, tree_map
 from fedtide.core.types import (
     Buffers,
@@ -32,59 +33,49 @@ from fedtide.core.types import (
     Work,
 )
 from fedtide.data.batches import ClientData
-from fedtide.data.holdings import Holdings
-from fedtide.data.source import Source
 from fedtide.engines.base import Engine, Result
-from fedtide.engines.kinds import EngineChoice
-from fedtide.engines.malloc import keep_freed_memory
-from fedtide.population.sessions import Population
-from fedtide.tasks.task import Layout
-from fedtide.training.client import AnyAlgorithm, by_backward
+from fedtide.run.experiment import Experiment
+from fedtide.training.gradient import by_backward
+from fedtide.training.messages import AnyAlgorithm
 from fedtide.training.train import Train
 
-NONE: Mapping[str, Any] = MappingProxyType({})
+NO_NEWS: Mapping[str, Any] = MappingProxyType({})
 PREPARED_BYTES = 1 << 30  # larger sets of images are converted batch by batch
 
 
 @dataclass(eq=False)
-class House:
+class World:
     """Answers the questions of a round that need data, model and session together."""
 
     dataset: Dataset
     engine: Engine
     train: Train
-    population: int = 0  # clients that exist now
+    hostile: Ids  # clients that an attack controls
     bits_per_example: int = 0  # of an input as it is stored
+    population: int = 0  # clients that exist now
     _known_traffic: dict[Any, tuple[int, int]] = field(default_factory=dict)
-    _met: set[int] = field(default_factory=set)  # clients that took part in rounds of the journal
-    _lines_read: int = 0  # of the journal, for `_met`
+    _met: set[int] = field(default_factory=set)  # clients that have received frozen buffers
     _untrained: dict[Any, float] = field(default_factory=dict)
 
     @classmethod
-    def furnish(
-        cls,
-        data: Source,
-        population: Population,
-        train: Train,
-        choice: EngineChoice,
-        seed: int,
-        changed: Callable[[Dataset, Holdings], Dataset] = lambda dataset, holdings: dataset,
-    ) -> House:
+    def build(cls, e: Experiment) -> World:
         """Load the data, split it over the clients, build the model and choose the engine."""
-        device = choice.place()
-        dataset, holdings = data.deal(population.groups, population.length, seed)
+        device = e.engine.place()
+        dataset, holdings = e.data.deal(e.population.groups, e.population.length, e.seed)
         bits = 8 * size_bytes(dataset.train.inputs[0])
-        dataset = changed(dataset.to(device).prepared(PREPARED_BYTES), holdings)
-        task = train.task(dataset, seed, device)
-        clients = ClientData(dataset.train, holdings, train, seed)
-        engine = choice.build(task, clients, train.buffers)
-        return cls(dataset, engine, train, bits_per_example=bits)
+        dataset = e.gate.poisoned(dataset.to(device).prepared(PREPARED_BYTES), holdings)
+        task = e.train.task(dataset, e.seed, device)
+        e.privacy.check_buffers(task.initial.buffers, e.train.buffers)
+        clients = ClientData(dataset.train, holdings, e.train, e.seed)
+        engine = e.engine.build(task, clients, e.train, e.algorithm)
+        hostile = e.attack.members(holdings.clients, e.seed)
+        return cls(dataset, engine, e.train, hostile, bits)
 
     def __enter__(self) -> Self:
         # One thread per operator: engines use threads across clients, which leaves every bit in place.
         self._threads = torch.get_num_threads()
         torch.set_num_threads(1)
-        keep_freed_memory()
+        self.engine.open()
         return self
 
     def __exit__(self, *problem: object) -> None:
@@ -138,7 +129,12 @@ class House:
         self.test = dataset.test if fits.all() else dataset.test.some(fits.nonzero()[:, 0])
 
     def work(
-        self, t: int, ids: Ids, algorithm: AnyAlgorithm, down: Any, news: Mapping[str, Any] = NONE
+        self,
+        t: int,
+        ids: Ids,
+        algorithm: AnyAlgorithm,
+        down: Any,
+        news: Mapping[str, Any] = NO_NEWS,
     ) -> Work:
         """What round t asks of these clients, who receive `down`; `news` are facts about their draw."""
         data = self.engine.data
@@ -178,29 +174,28 @@ class House:
         """Bytes that one client receives and sends in a round; computed once for each shape of `down`."""
         shape = outline(down)
         if shape not in self._known_traffic:
-            down_, up = size_bytes(down), size_bytes(idle(algorithm, down, self._survey()))
+            down_, up = size_bytes(down), size_bytes(idle_upload(algorithm, down, self._survey()))
             buffers, policy = size_bytes(self.initial.buffers), self.train.buffers
             moving = buffers if policy == "average" else 0
             self._known_traffic[shape] = down_ + moving, up + moving
         return self._known_traffic[shape]
 
-    def first_downloads(self, ids: Ids, lines: Sequence[Mapping[str, Any]]) -> int:
-        """Bytes that these clients receive once only: frozen buffers, before their first round.
-
-        `lines` is the journal so far; it tells who has taken part before.
-        """
-        buffers = size_bytes(self.initial.buffers)
-        if self.train.buffers != "frozen" or not buffers:
+    def first_downloads(self, ids: Ids) -> int:
+        """Bytes that these clients receive once only: frozen buffers, before their first round."""
+        if self.train.buffers != "frozen":
             return 0
-        for line in lines[self._lines_read :]:
-            self._met.update(line["clients"])
-        self._lines_read = len(lines)
-        return buffers * len(set(ids.tolist()) - self._met)
+        return size_bytes(self.initial.buffers) * len(set(ids.tolist()) - self._met)
 
-    def idled(self, algorithm: AnyAlgorithm, server: Any, down: Any, t: int, ids: Ids) -> Any:
+    def meet(self, ids: Iterable[int]) -> None:
+        """Note that these clients have taken part, and have the frozen buffers."""
+        if self.train.buffers == "frozen":
+            self._met.update(map(int, ids))
+
+    def idle_round(self, algorithm: AnyAlgorithm, server: Any, t: int, ids: Ids) -> Any:
         """The server's state after a round in which these clients answer, but have not moved."""
+        down = algorithm.broadcast(server)
         one = torch.ones(len(ids), device=down.x.device)
-        up = repeated(idle(algorithm, down, self._survey()), len(ids))
+        up = repeated(idle_upload(algorithm, down, self._survey()), len(ids))
         return algorithm.aggregate(server, up, self.cohort(t, ids, Walk(one, one, one, one)))
 
     def _survey(self) -> Survey:
@@ -214,9 +209,14 @@ class House:
 
         return Survey(torch.zeros_like, outputs, one, one, self.layout, self.train.epochs, False)
 
+    def share(self, t: int, ids: Ids) -> Tensor:
+        """The share of a cohort's examples that each of its clients holds: [U]."""
+        sizes = self.engine.data.holdings.sizes(t, ids)
+        return torch.from_numpy(sizes / sizes.sum()).to(self.initial.x)
+
     def cohort(self, t: int, ids: Ids, walk: Walk) -> Cohort:
         """The clients whose uploads are aggregated."""
-        share = self.engine.share(t, ids)
+        share = self.share(t, ids)
         return Cohort(torch.from_numpy(ids).to(share.device), share, walk, self.population, t)
 
     def next_model(self, x: Vector, before: Model, result: Result, cohort: Cohort) -> Model:
@@ -224,10 +224,10 @@ class House:
         return Model(x, self.train.next_buffers(before.buffers, result.buffers, cohort.share))
 
     def evaluate(self, t: int, model: Model) -> tuple[float | None, float | None]:
-        """Accuracy and loss on the test examples whose labels somebody in the session holds."""
+        """Accuracy and loss on the test examples whose labels clients of the session hold."""
         accuracy, loss = self.engine.evaluate(model, self.test)
         if math.isnan(accuracy):
-            return None, None  # nobody was there to test it
+            return None, None  # no client was there to test it
         if not math.isfinite(loss):
             raise TrainingError(
                 f"round {t}: the global model's test loss must be a number. Got {loss}. "
@@ -258,7 +258,7 @@ class House:
         return torch.stack([one(*row) for row in zip(*picks, strict=True)])
 
     def by_label(self, model: Model) -> dict[int, float]:
-        """Accuracy on the test examples of each label that somebody in the session holds."""
+        """Accuracy on the test examples of each label that clients of the session hold."""
         test, targets = self.test, self.test.targets
         parts = {
             label: test.some((targets == label).nonzero()[:, 0]) for label in set(targets.tolist())
@@ -266,12 +266,13 @@ class House:
         return {label: self.engine.evaluate(model, parts[label])[0] for label in sorted(parts)}
 
 
-def idle(algorithm: AnyAlgorithm, down: Any, survey: Survey) -> Any:
-    """What a client would send that does not move, to see how large it is."""
+def idle_upload(algorithm: AnyAlgorithm, down: Any, survey: Survey) -> Any:
+    """The upload of a client that has not moved, to see how large an upload is."""
     one, mine = torch.ones((), device=down.x.device), algorithm.memory(down)
     if algorithm.surveys != "never":
         mine = algorithm.survey(down.x, one, survey, down, mine)
-        mine = algorithm.survey(down.x, one, survey._replace(over=True), down, mine)
+        if algorithm.surveys != "begin":
+            mine = algorithm.survey(down.x, one, survey._replace(over=True), down, mine)
     up, _ = algorithm.report(down.x, Walk(one, one, one, one), down, mine)
     return up
 

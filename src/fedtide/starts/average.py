@@ -7,7 +7,7 @@ import torch
 from fedtide.core.errors import require
 from fedtide.starts.archive import All, Archive, Diverse, Past, Retention
 from fedtide.starts.base import Beginning, Begun, Start
-from fedtide.tasks.task import Layout
+from fedtide.core.layout import Layout
 
 
 @dataclass(frozen=True, kw_only=True)

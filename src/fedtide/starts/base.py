@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from fedtide.core.errors import require
+from fedtide.core.layout import Layout
 from fedtide.core.types import Model, Session, Vector
 from fedtide.starts.archive import NONE, Archive, Past
 from fedtide.starts.trigger import Always, Era, Situation, Trigger
-from fedtide.tasks.task import Layout
 
 
 class Rehearse(Protocol):

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from fedtide.core.errors import require
+from fedtide.core.layout import Layout
 from fedtide.core.mix import mixed
 from fedtide.core.types import Model, Nothing, Vector
 from fedtide.starts.archive import All, Archive, Past, Retention
 from fedtide.starts.base import Beginning, Begun, Start
 from fedtide.starts.trigger import Era
-from fedtide.tasks.task import Layout
 
 TINY = 1e-12  # below this a gradient has no direction
 

@@ -1,11 +1,10 @@
-"""A model is a function of one flat vector: `Layout` packs it, `Task` evaluates it."""
+"""A task: a model as a function of its flat vector, and a loss."""
 
 from __future__ import annotations
 
 import copy
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -16,9 +15,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from fedtide.core.errors import ConfigError
+from fedtide.core.layout import Layout
 from fedtide.core.types import Buffers, Model, Outputs, Vector
-from fedtide.engines.fast.chain import chain_of, outputs
-from fedtide.engines.fast.inplace import frugal
 
 Parameters = Vector | Mapping[str, Tensor]  # all in one, or by name
 Loss = Callable[[Tensor, Tensor], Tensor]  # logits [B, classes], targets [B] -> [B]
@@ -29,34 +27,8 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     return functional.cross_entropy(logits, targets, reduction="none")
 
 
-@dataclass(frozen=True)
-class Layout:
-    """Where each named parameter lies in the vector; the only place that knows names and shapes."""
-
-    names: tuple[str, ...]
-    shapes: tuple[torch.Size, ...]
-
-    @classmethod
-    def of(cls, module: nn.Module) -> Layout:
-        """The layout of a module's parameters."""
-        named = dict(module.named_parameters())
-        return cls(tuple(named), tuple(p.shape for p in named.values()))
-
-    @property
-    def dim(self) -> int:
-        """The length of the vector."""
-        return sum(shape.numel() for shape in self.shapes)
-
-    def pack(self, parameters: Mapping[str, Tensor]) -> Vector:
-        return torch.cat([parameters[name].detach().reshape(-1) for name in self.names])
-
-    def unpack(self, x: Vector) -> dict[str, Tensor]:
-        pieces = torch.split(x, [shape.numel() for shape in self.shapes])
-        return {n: p.view(s) for n, s, p in zip(self.names, self.shapes, pieces, strict=True)}
-
-
 class _Both(nn.Module):
-    """A module that answers with its features as well; unless it `is_split`, they are its logits."""
+    """Returns features and logits of a model; unless the model `is_split`, its features are its logits."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -98,16 +70,26 @@ class Task:
         self.has_convolutions = any(
             isinstance(part, nn.Conv1d | nn.Conv2d | nn.Conv3d) for part in module.modules()
         )
-        self.chain = chain_of(module) if loss is cross_entropy else None
         self.has_dropout = any(isinstance(part, _DropoutNd) for part in module.modules())
         self.has_batch_norm = any(isinstance(part, _BatchNorm) for part in module.modules())
         # functional_call swaps values in and out of the module, so each thread needs a copy of its
-        # own; on the meta device a copy is structure without storage.
-        # Copied in one go, or parameters that are tied would come apart.
+        # own; on the meta device a copy is structure without storage. All is copied in one call: tied
+        # parameters would come apart otherwise.
         shells: dict[int, Tensor] = {id(b): b.detach().to("meta") for b in buffers.values()}
         shells |= {id(p): nn.Parameter(p.detach().to("meta")) for p in parameters.values()}
-        self._structure = frugal(copy.deepcopy(_Both(module), shells))
+        self._structure: nn.Module = copy.deepcopy(_Both(module), shells)
         self._copies = threading.local()
+
+    @property
+    def structure(self) -> nn.Module:
+        """The user's module without values: its tensors are on the meta device."""
+        return cast(_Both, self._structure).model
+
+    def rewritten(self, rewrite: Callable[[nn.Module], nn.Module]) -> Task:
+        """The same task with a module that `rewrite` has changed; it must compute the same numbers."""
+        other = copy.copy(self)
+        other._structure, other._copies = rewrite(copy.deepcopy(self._structure)), threading.local()
+        return other
 
     def train(self, x: Parameters, buffers: Buffers, inputs: Tensor) -> tuple[Outputs, Buffers]:
         """Outputs in training mode, and the buffers after this batch."""
@@ -119,14 +101,8 @@ class Task:
         """Outputs in evaluation mode."""
         return self._call("viewer", x, buffers, inputs)
 
-    def logits(self, model: Model, inputs: Tensor) -> Tensor:
-        """What a model says in evaluation mode, computed in the way that is fastest."""
-        if self.chain and self.chain[0].inputs == inputs.shape[1:].numel():
-            return outputs(self.chain, model.x[None], inputs[None])[-1][0].mT
-        return self.view(model.x, model.buffers, self.arranged(inputs)).logits
-
     def arranged(self, images: Tensor) -> Tensor:
-        """Images with channels last in memory, which convolutions on a CPU like best.
+        """Images with channels last in memory, the fastest order for convolutions on a CPU.
 
         Made with `empty`, because one channel is last already and torch would leave its strides as they are.
         """

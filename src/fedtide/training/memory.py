@@ -95,7 +95,7 @@ class Memory:
             )
 
 
-class OnDisk(Memory):
+class MemoryOnDisk(Memory):
     """The same table in files: only the rows of the present cohort are in memory."""
 
     def __init__(self) -> None:

@@ -13,13 +13,14 @@ from fedtide.core.mix import mixed_buffers
 from fedtide.core.rng import torch_seed
 from fedtide.core.types import Buffers, Dataset
 from fedtide.data.batches import Batching
-from fedtide.engines.base import BufferPolicy
 from fedtide.models import MODELS
 from fedtide.models.base import ModelSpec
 from fedtide.models.dense import Linear
 from fedtide.tasks.task import Loss, Task, cross_entropy
 from fedtide.training.optimisers import RULES, Rule, Sgd
 from fedtide.training.schedules import SCHEDULES, Constant, Schedule
+
+BufferPolicy = Literal["average", "local", "frozen"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from torch.nn.utils import parameters_to_vector
 
 from fedtide.engines.fast.chain import chain_of
 from fedtide.engines.fast.kernels import Moves, Rows, Teacher, gradients, prepare, walk
-from fedtide.tasks.task import Layout
+from fedtide.core.layout import Layout
 
 pytestmark = pytest.mark.portable
 EXAMPLES = 90

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import torch
 
 from fedtide.core.errors import ConfigError
+from fedtide.core.layout import Layout
 from fedtide.core.types import Vector
-from fedtide.tasks.task import Layout
 
 
 class Halves(NamedTuple):

@@ -1,7 +1,7 @@
-"""What an algorithm adds to a gradient, if that is all its `direction` does: it is asked with stand-ins.
+"""Recognise a `direction` of the form grad + weight * (y - anchor) + shift by calling it with symbols.
 
-FedProx, SCAFFOLD and their kin follow grad + weight * (y - anchor) + shift, with the same numbers all round,
-so that whole rounds can be computed elsewhere. Whatever else is done to a stand-in raises TypeError.
+FedProx, SCAFFOLD and similar algorithms have this form, with the same numbers in all steps of a round, so
+that a compiled kernel can compute whole rounds. Any other operation on a symbol raises TypeError.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Affine:
 
 
 class Unknown:
-    """A number that nobody may look at."""
+    """The number of a step as a symbol: any use of its value raises TypeError."""
 
     def _refuse(self, *others: object) -> NoReturn:
         raise TypeError("the number of a step is not known here")
@@ -70,9 +70,9 @@ class Unknown:
     __eq__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
 
 
-def taken_apart(direction: Direction, down: Any, mine: Any) -> Affine | None:
+def decompose(direction: Direction, down: Any, mine: Any) -> Affine | None:
     """What `direction` adds to a gradient at every step; None if it does anything else."""
-    # Of whatever kind an error is: it was asked with stand-ins, and will be asked again with numbers.
+    # Any exception means that `direction` is not affine; it will run normally on real tensors.
     try:
         found = direction(Affine(grads=1), Affine(weight=1), Unknown(), down, mine)
     except Exception:
@@ -80,7 +80,7 @@ def taken_apart(direction: Direction, down: Any, mine: Any) -> Affine | None:
     return found if isinstance(found, Affine) and found.grads == 1 else None
 
 
-def fits(added: Affine, x: Vector, mine: Any) -> bool:
+def matches(added: Affine, x: Vector, mine: Any) -> bool:
     """Is the anchor a vector like x, and the shift one too, or one for each of these clients?"""
     stacked = [leaf.shape[:1] for leaf in leaves(mine)][:1]
 
@@ -92,13 +92,13 @@ def fits(added: Affine, x: Vector, mine: Any) -> bool:
     return like(added.anchor, torch.Size()) and like(added.shift, torch.Size(), *stacked)
 
 
-def holds(direction: Direction, down: Any, mine: Any, x: Vector) -> bool:
-    """Does one client's `direction` do with numbers, at any step, what it said to stand-ins?
+def verify(direction: Direction, down: Any, mine: Any, x: Vector) -> bool:
+    """Does one client's `direction` agree with its decomposition on real tensors, at several steps?
 
-    It might look at the step behind our backs, or draw random numbers.
+    It might test the type of the step's number, or draw random numbers.
     """
     before = torch.get_rng_state()
-    said = taken_apart(direction, down, mine)
+    said = decompose(direction, down, mine)
     if said is None:
         return False
     gradient, y = torch.linspace(-1, 1, len(x)).to(x), torch.linspace(2, -3, len(x)).to(x)

@@ -10,35 +10,35 @@ from torch.nn.modules.module import _has_any_global_hook
 _POOLS = (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d)
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-# What these make is theirs no more: backwards they need only what they were given.
+# The backward pass of these layers needs only their input, so their output may be overwritten in place.
 _MAKERS = (nn.Linear, *_CONVOLUTIONS, *_NORMS, *_POOLS)
 
 
-def frugal(module: nn.Module) -> nn.Module:
-    """The same module, changed where a Sequential can be had for less."""
+def written_in_place(module: nn.Module) -> nn.Module:
+    """The module itself, with every Sequential replaced by one that saves work and memory."""
     for part in module.modules():
         if type(part) is nn.Sequential:
-            part.__class__ = _Frugal
+            part.__class__ = _InPlace
     return module
 
 
-class _Frugal(nn.Sequential):
-    """A ReLU lets the pool behind it go first, and writes over what was just made for it.
+class _InPlace(nn.Sequential):
+    """Swaps a ReLU and the max pool behind it, and lets ReLUs overwrite the output of the layer before.
 
-    The largest of some numbers is the same one before and after a ReLU, and there are fewer afterwards.
+    The maximum is the same before and after a ReLU, and the pool leaves fewer numbers to clip.
     """
 
     def forward(self, input: Any) -> Any:
-        if _has_any_global_hook():  # type: ignore[no-untyped-call]  # somebody listens everywhere
+        if _has_any_global_hook():  # type: ignore[no-untyped-call]  # a global hook sees every layer
             return super().forward(input)  # type: ignore[no-untyped-call]
-        for part, over in _cheaper(list(self)):
+        for part, over in _reordered(list(self)):
             input = torch.relu_(input) if over else part(input)
         return input
 
 
-def _cheaper(parts: list[nn.Module]) -> Iterator[tuple[nn.Module, bool]]:
-    """The parts in the order that is cheaper, and whether each is a ReLU that may write over its input."""
-    fresh = False  # was the input just made, and has nobody else seen it?
+def _reordered(parts: list[nn.Module]) -> Iterator[tuple[nn.Module, bool]]:
+    """The layers in the cheaper order, and whether each is a ReLU that may overwrite its input."""
+    fresh = False  # was the input just computed, and is it used by this layer only?
     for k in range(len(parts)):
         waits = _is(parts[k], nn.ReLU) and (fresh or not parts[k].inplace)
         if waits and k + 1 < len(parts) and _is_pool(parts[k + 1]):
@@ -52,6 +52,6 @@ def _is_pool(part: nn.Module) -> bool:
 
 
 def _is(part: nn.Module, *kinds: type[nn.Module]) -> bool:
-    """Is it just that, with nobody who listens?"""
+    """Is it a layer of exactly this kind, without hooks?"""
     hooks = part._forward_hooks, part._forward_pre_hooks, part._backward_hooks
     return type(part) in kinds and not any(hooks) and not part._backward_pre_hooks

@@ -25,6 +25,7 @@ from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedtide.algorithms.base import Teacher
 from fedtide.core.types import Vector
 from fedtide.engines.fast.chain import Chain, Layer
 
@@ -46,7 +47,7 @@ NOWHERE = (
 log = logging.getLogger("fedtide")
 
 
-class Rows(NamedTuple):
+class StoredBatches(NamedTuple):
     """The examples of clients' local steps, where they are stored."""
 
     inputs: Floats  # [N, width]
@@ -54,16 +55,9 @@ class Rows(NamedTuple):
     labels: Whole  # [U, K, B]
     sizes: Whole  # [U, K]: how many of a batch count; 0 ends a client's round
 
-    def some(self, clients: Any, steps: slice = slice(None)) -> Rows:
+    def some(self, clients: Any, steps: slice = slice(None)) -> StoredBatches:
         """Of these clients, at these steps."""
-        return Rows(self.inputs, *(field[clients, steps] for field in self[1:]))
-
-
-class Teacher(NamedTuple):
-    """A model that all clients are held to: weight * KL(teacher || student) is added to their loss."""
-
-    x: Vector
-    weight: float
+        return StoredBatches(self.inputs, *(field[clients, steps] for field in self[1:]))
 
 
 class Moves(NamedTuple):
@@ -88,14 +82,16 @@ class Moves(NamedTuple):
         return self if shift is None or shift.dim() == 1 else self._replace(shift=shift[clients])
 
 
-def gradients(chain: Chain, y: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
+def gradients(chain: Chain, y: Tensor, rows: StoredBatches) -> tuple[Tensor, Tensor]:
     """As `chain.gradients`, of one step."""
     y = y.contiguous()  # a rule of somebody's own may have left it otherwise
     gradient = torch.zeros_like(y)
     return gradient, _walked(chain, y, y, gradient, rows, Moves(0.0))
 
 
-def walk(chain: Chain, x: Vector, y: Tensor, v: Tensor | None, rows: Rows, moves: Moves) -> Tensor:
+def walk(
+    chain: Chain, x: Vector, y: Tensor, v: Tensor | None, rows: StoredBatches, moves: Moves
+) -> Tensor:
     """All steps from x, into y [U, dim], and in place the velocities v [U, dim] if there is momentum.
 
     Returns what each client saw, [U, 3], as `chain.gradients` does.
@@ -105,7 +101,9 @@ def walk(chain: Chain, x: Vector, y: Tensor, v: Tensor | None, rows: Rows, moves
     return _walked(chain, x[None], y, v, rows, moves)
 
 
-def _walked(chain: Chain, x: Tensor, y: Tensor, v: Tensor, rows: Rows, moves: Moves) -> Tensor:
+def _walked(
+    chain: Chain, x: Tensor, y: Tensor, v: Tensor, rows: StoredBatches, moves: Moves
+) -> Tensor:
     lr, momentum, decay, weight, anchor, shift, taught = moves
     teacher, held = taught or (None, 0.0)
     rates, seen = y.new_tensor([lr, momentum, decay, weight, held]), y.new_zeros(len(y), 3)
@@ -131,7 +129,7 @@ def prepare(dtype: torch.dtype) -> None:
     y, one = torch.zeros(1, 2, dtype=dtype), np.ones((1, 1, 1), np.int64)
     chain = (Layer(slice(0, 1), slice(1, 2), 1, 1, relu=False, is_head=False),)
     with _alone(kept):
-        gradients(chain, y, Rows(y[:, :1].numpy(), 0 * one, 0 * one, one[0]))
+        gradients(chain, y, StoredBatches(y[:, :1].numpy(), 0 * one, 0 * one, one[0]))
 
 
 @contextmanager

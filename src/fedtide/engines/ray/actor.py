@@ -12,66 +12,39 @@ import torch
 from numpy.typing import NDArray
 
 from fedtide.core.trees import rows, tree_map
-from fedtide.core.types import Buffers, Ids, Training
+from fedtide.core.types import Ids, Nothing, Walk
 from fedtide.data.batches import ClientData
-from fedtide.engines.base import NOBODY, BufferPolicy, Given, InProcess, Traits
-from fedtide.engines.malloc import keep_freed_memory
+from fedtide.engines.base import NO_CLIENTS, InProcess, Traits
 from fedtide.tasks.task import Task
-from fedtide.training.client import AnyAlgorithm
 from fedtide.training.memory import Memory
-from fedtide.training.optimisers import Rule
+from fedtide.training.messages import Broadcast, Report
+from fedtide.training.train import BufferPolicy
 
 Array = NDArray[Any]
 
 
-class Broadcast(NamedTuple):
-    """What goes once to every machine in a round."""
+class TableSync(NamedTuple):
+    """Which memories an actor uses in a round, and what has changed about them since its last one."""
 
-    down: Any
-    buffers: Buffers
-
-
-class Order(NamedTuple):
-    """One round's work for an actor."""
-
-    algorithm: AnyAlgorithm
-    rule: Rule
-    lr: float
-    ids: Ids
-    steps: NDArray[np.int64]
-    ages: NDArray[np.int64]
-    t: int
-    purpose: str
-    weights: Array | None  # [U]: uploads come back as a sum, with these
-    whole: bool  # return all memories, too, as they are before this round
-    table: int = 0  # which memories
-    alive: frozenset[int] = frozenset()  # all other tables may be forgotten
-    anew: bool = True  # the actor does not know the table, or no longer: it comes with the order
-    counted: Ids = (
-        NOBODY  # clients of the table's last round here whose uploads the server has counted
-    )
+    table: int  # the number of the memory table
+    alive: frozenset[int]  # the actor may delete all other tables
+    is_new: bool  # the actor has no copy of this table: its rows are sent along
+    counted: Ids = NO_CLIENTS  # clients of the table's last round here whose uploads were counted
+    whole: bool = False  # return all rows of the table, too, as they are before this round
 
 
-class Part(NamedTuple):
-    """A part of a cohort: everything stacked, or the weighted sum of the uploads."""
-
-    up: Any
-    buffers: Buffers
-    training: Training
-
-
-class Kept(NamedTuple):
-    """What clients remember."""
+class StoredRows(NamedTuple):
+    """What some clients remember, stacked, on its way between processes."""
 
     ids: Ids
     rows: Any  # stacked
 
-    def some(self, ids: Ids) -> Kept:
+    def some(self, ids: Ids) -> StoredRows:
         """The part that belongs to these clients."""
         places = np.flatnonzero(np.isin(self.ids, ids))
         if len(places) == len(self.ids):
             return self
-        return Kept(self.ids[places], rows(self.rows, places))
+        return StoredRows(self.ids[places], rows(self.rows, places))
 
 
 class Settings(NamedTuple):
@@ -92,67 +65,84 @@ class Actor:
     def __init__(self, paths: Sequence[str]) -> None:
         sys.path.extend(path for path in paths if path not in sys.path)  # of a user's own classes
         torch.set_num_threads(1)
-        keep_freed_memory()
         self.engine: InProcess | None = None
 
     def settle(self, settings: Settings, data: ClientData, *examples: Array) -> None:
-        """Take the clients in; their examples come as plain arrays."""
-        kind, task, traits, buffers, workers, chunk, self.device = settings
+        """Receive the clients; their examples come as plain arrays."""
         if self.engine is not None:
             self.engine.close()
+        self.device = settings.device
         inputs, targets, *places = (unpacked(array, self.device) for array in examples)
         arrays = {"inputs": inputs, "targets": targets, "rows": places[0] if places else None}
         data = replace(data, examples=replace(data.examples, **arrays))
-        self.engine = kind(task, data, traits, buffers, workers, chunk)
+        self.engine = settings.kind(
+            settings.task,
+            data,
+            settings.traits,
+            settings.buffers,
+            settings.workers,
+            settings.chunk,
+        )
+        self.engine.open()
         self.tables: dict[int, Memory] = {}
-        self.waiting: dict[int, Kept] = {}  # what a table's last round taught, until it is counted
+        self.waiting: dict[int, StoredRows] = {}  # rows of a table's last round, until counted
 
     def run(
-        self, order: Order, broadcast: Broadcast, known: Sequence[Ids], *copies: Kept
-    ) -> tuple[Part, Kept, Kept | None]:
-        """One round of these clients: what they send, what it taught them, and all memories before it.
+        self,
+        sync: TableSync,
+        broadcast: Broadcast,
+        ids: Ids,
+        walk: Walk,
+        weights: Array | None,
+        known: Sequence[Ids],
+        *backups: StoredRows,
+    ) -> tuple[Report, StoredRows, StoredRows | None]:
+        """One round of these clients: their reports, their new rows, and all rows before the round if asked.
 
-        A table that the actor does not know comes as `copies`, each with the clients it is `known` for.
+        The rows of a new table come as `backups`, each valid for the clients in `known`.
         """
-        memory = self._table(order, known, copies)
-        algorithm, rule, lr, ids, steps, ages, t, purpose, weights = order[:9]
-        down, buffers = unpacked(broadcast, self.device)
-        weights = None if weights is None else unpacked(weights, self.device)
+        memory = self._table(sync, known, backups)
         assert self.engine is not None
         self.engine.memory = memory
-        done = self.engine.perform(
-            Given(algorithm, rule, lr, down, buffers, ids, steps, ages, t, purpose, weights)
+        here = broadcast._replace(
+            down=unpacked(broadcast.down, self.device),
+            buffers=unpacked(broadcast.buffers, self.device),
         )
-        self.waiting[order.table] = Kept(ids, done.rows)
-        part = Part(done.up, done.buffers, done.training)
-        whole = _packed_table(memory) if order.whole else None
-        return packed(part), Kept(ids, packed(done.rows)), whole
+        sums = None if weights is None else unpacked(weights, self.device)
+        done = self.engine.run(here, ids, unpacked(walk, self.device), sums)
+        self.waiting[sync.table] = StoredRows(ids, done.rows)
+        report = Report(done.up, Nothing(), done.buffers, done.training, done.walk.steps)
+        whole = _packed_table(memory) if sync.whole else None
+        return packed(report), StoredRows(ids, packed(done.rows)), whole
 
-    def _table(self, order: Order, known: Sequence[Ids], copies: Sequence[Kept]) -> Memory:
-        """The memories of an order: as they were sent, or with what counted of the last round."""
-        self.tables = {n: memory for n, memory in self.tables.items() if n in order.alive}
-        taught = self.waiting.pop(order.table, None)
-        self.waiting = {n: kept for n, kept in self.waiting.items() if n in order.alive}
-        if order.anew:
-            memory = self.tables[order.table] = Memory()
-            for copy, ids in zip(copies, known, strict=True):
-                part = copy.some(ids)
+    def _table(
+        self, sync: TableSync, known: Sequence[Ids], backups: Sequence[StoredRows]
+    ) -> Memory:
+        """The memories of a round: as they were sent, or with what counted of the last round."""
+        self.tables = {n: memory for n, memory in self.tables.items() if n in sync.alive}
+        learnt = self.waiting.pop(sync.table, None)
+        self.waiting = {n: kept for n, kept in self.waiting.items() if n in sync.alive}
+        if sync.is_new:
+            memory = self.tables[sync.table] = Memory()
+            for backup, ids in zip(backups, known, strict=True):
+                part = backup.some(ids)
                 memory.put(part.ids, unpacked(part.rows, self.device))
-        elif taught is not None:
-            self.tables[order.table].put(*taught.some(order.counted))
-        return self.tables[order.table]
+        elif learnt is not None:
+            part = learnt.some(sync.counted)
+            self.tables[sync.table].put(part.ids, part.rows)
+        return self.tables[sync.table]
 
 
-def _packed_table(memory: Memory) -> Kept:
+def _packed_table(memory: Memory) -> StoredRows:
     ids, kept = memory.kept()
-    return Kept(ids, packed(kept))
+    return StoredRows(ids, packed(kept))
 
 
 def packed(tree: Any) -> Any:
-    """A tree of arrays, which Ray moves without copies; of tensors it makes several."""
+    """The tree with numpy arrays in place of tensors: Ray moves arrays without copying them."""
     return tree_map(lambda leaf: leaf.cpu().numpy(), tree)
 
 
 def unpacked(tree: Any, device: str = "cpu") -> Any:
-    """The tree of tensors again, in memory of their own: what Ray hands out must not be written to."""
+    """The tree with tensors again, copied, because arrays from Ray are read-only."""
     return tree_map(lambda leaf: torch.tensor(leaf, device=device), tree)

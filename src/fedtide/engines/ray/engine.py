@@ -17,12 +17,13 @@ from torch import Tensor
 
 from fedtide.core.errors import EngineError, FedTideError
 from fedtide.core.trees import rows, size_bytes, tree_map
-from fedtide.core.types import Ids, Training, Walk
-from fedtide.engines.base import NOBODY, Engine, Given, InProcess, Result, walked
+from fedtide.core.types import Ids, Walk
+from fedtide.engines.base import NO_CLIENTS, Engine, InProcess, Result
 from fedtide.engines.loop import Loop
-from fedtide.engines.ray.actor import Broadcast, Order, Part, Settings, packed, unpacked
-from fedtide.engines.ray.memory import Copies
-from fedtide.engines.ray.pool import STAFF, Place, check_room, connected
+from fedtide.engines.ray.actor import Settings, TableSync, packed, unpacked
+from fedtide.engines.ray.memory import RemoteMemory
+from fedtide.engines.ray.pool import ACTORS, Place, check_room, connected
+from fedtide.training.messages import Broadcast, Report
 
 ATTEMPTS = 3  # deaths over one piece of work before it is given up
 PATIENCE = 300.0  # seconds until an actor must have settled
@@ -40,27 +41,31 @@ class Spread(NamedTuple):
     lost: Literal["redo", "count"] = "redo"  # the work of an actor that dies
 
 
-class Taught(NamedTuple):
-    """What a round taught an actor's clients, as references."""
-
-    job: Job
-    new: Any  # a `Kept` of the clients of the round
-    whole: Any  # a `Kept` of all its clients before the round, or None
-
-
 class Job(NamedTuple):
-    """An actor's part of a round."""
+    """An actor's part of a round: the arguments of `Actor.run`, and what to do with the answer."""
 
     actor: int
     places: NDArray[np.int64]  # of its clients in the cohort
-    order: Order
-    broadcast: Any  # a reference
-    bytes_kept: int  # what its clients remember; 0: nothing
+    ids: Ids
+    walk: Any  # packed
+    weights: Any  # packed, or None
+    broadcast: Any  # a reference: Ray sends it once to every machine
+    t: int
+    whole: bool  # does the answer hold all rows of the actor?
+    bytes_kept: int  # size of what its clients remember; 0: nothing
+
+
+class Learnt(NamedTuple):
+    """New rows of an actor's clients, as references."""
+
+    job: Job
+    new: Any  # `StoredRows` of the clients of the round
+    whole: Any  # `StoredRows` of all its clients before the round, or None
 
 
 @dataclass(eq=False)
 class Ray(Engine):
-    """Actors hold their clients' data and memories; what travels in a round is `down` and the uploads."""
+    """Actors hold their clients' data and memories; a round moves the broadcast and the reports."""
 
     spread: Spread = Spread()  # noqa: RUF009 (it cannot change)
 
@@ -68,58 +73,65 @@ class Ray(Engine):
         super().__post_init__()
         self.made_with = self.spread.kind.made_with  # type: ignore[misc]
         self.target = self.spread.kind.target  # type: ignore[misc]
-        self._owners = dealt(self.data, self.spread.actors)
-        self.memory: Copies = Copies(self._owners, count(), WeakSet())
+        self._owners = assigned(self.data, self.spread.actors)
+        self.memory: RemoteMemory = RemoteMemory(self._owners, count(), WeakSet())
         self._connection = ExitStack()
         self._actors: list[Any] = []
         self._tables: list[set[int]] = [set() for _ in range(self.spread.actors)]  # each one knows
         self._counted: dict[tuple[int, int], Ids] = {}  # of an actor and a table, in its last round
 
-    def perform(self, given: Given) -> Result:
-        algorithm, rule, lr, down, buffers, ids, steps, ages, t, purpose, weights = given
-        self._open()
-        walk = walked(rule, lr, steps, ages, down.x)
-        each = size_bytes(self.newcomer(algorithm, rule, down, buffers))
-        broadcast = ray.put(packed(Broadcast(down, buffers)))  # once to every machine
+    def run(
+        self, broadcast: Broadcast, ids: Ids, walk: Walk, weights: Tensor | None = None
+    ) -> Result:
+        self._connect()
+        jobs = self._jobs(broadcast, ids, walk, weights)
+        sent = [(job, self._send(job)) for job in jobs]
+        done = [(job, back) for job, answer in sent if (back := self._answer(job, answer))]
+        reports = [(job, report) for job, (report, _) in done]
+        result = self._result(ids, walk, reports, weights is not None)
+        return result._replace(rows=tuple(learnt for _, (_, learnt) in done))
+
+    def _jobs(
+        self, broadcast: Broadcast, ids: Ids, walk: Walk, weights: Tensor | None
+    ) -> list[Job]:
+        """The round's work, by actor."""
+        each = size_bytes(self.newcomer(broadcast))
+        down, buffers = packed(broadcast.down), packed(broadcast.buffers)
+        sent = ray.put(broadcast._replace(down=down, buffers=buffers))
         jobs = []
         for actor in np.unique(self._owners[ids]).tolist():
             places = np.flatnonzero(self._owners[ids] == actor)
-            order = Order(
-                algorithm,
-                rule,
-                lr,
-                ids[places],
-                steps[places],
-                ages[places],
-                t,
-                purpose,
-                None if weights is None else packed(weights[places]),
-                whole=self.memory.is_crowded(actor),
+            jobs.append(
+                Job(
+                    actor=actor,
+                    places=places,
+                    ids=ids[places],
+                    walk=packed(rows(walk, torch.from_numpy(places))),
+                    weights=None if weights is None else packed(weights[places]),
+                    broadcast=sent,
+                    t=broadcast.t,
+                    whole=self.memory.is_stale(actor),
+                    bytes_kept=each * len(places),
+                )
             )
-            jobs.append(Job(actor, places, order, broadcast, each * len(places)))
-        sent = [(job, self._send(job)) for job in jobs]
-        done = [(job, back) for job, answer in sent if (back := self._part(job, answer))]
-        result = self._result(
-            ids, walk, [(job, part) for job, (part, _) in done], weights is not None
-        )
-        return result._replace(rows=tuple(taught for _, (_, taught) in done))
+        return jobs
 
     def keep(self, result: Result, ids: Ids) -> None:
-        """Note what counts; the actors learn of it with their next order."""
+        """Note which rows count; the actors are told with their next round."""
         alive = self.memory.alive
         self._counted = {key: ids for key, ids in self._counted.items() if key[1] in alive}
         for job, new, whole in result.rows:
             if not job.bytes_kept:
                 continue
-            counted = job.order.ids[np.isin(job.order.ids, ids)]
+            counted = job.ids[np.isin(job.ids, ids)]
             self._counted[job.actor, self.memory.number] = counted
             if job.bytes_kept < INLINE:
                 new = ray.put(ray.get(new))  # out of this process
-            self.memory.note(job.actor, counted, new, whole if job.order.whole else None)
+            self.memory.note(job.actor, counted, new, whole if job.whole else None)
 
     def close(self) -> None:
         for actor in self._actors:
-            STAFF.release(actor, self._place)
+            ACTORS.give_back(actor, self._place)
         self._actors = []
         self._connection.close()
         super().close()
@@ -128,14 +140,14 @@ class Ray(Engine):
     def _place(self) -> Place:
         return Place(self.spread.workers, self.spread.gpus)
 
-    def _open(self) -> None:
-        """Settle the actors, when there is work for them."""
+    def _connect(self) -> None:
+        """Connect to Ray and settle the actors, at the first round."""
         if self._actors:
             return
         actors = self.spread.actors
         self._connection.enter_context(connected(max(self.workers, actors * self._place.cpus)))
         check_room(actors, self._place)
-        self._actors = [STAFF.hire(self._place) for _ in range(actors)]
+        self._actors = [ACTORS.take(self._place) for _ in range(actors)]
         settled = [self._settle(number) for number in range(actors)]
         for number, word in enumerate(settled):
             self._settled(number, word)
@@ -163,7 +175,7 @@ class Ray(Engine):
             except GetTimeoutError:
                 break
             except RayActorError:
-                self._actors[number] = STAFF.hire(self._place)
+                self._actors[number] = ACTORS.take(self._place)
                 word = self._settle(number)
         raise EngineError(
             f"engine.actors must find room in the Ray cluster within {PATIENCE:g} s. Got none for actor "
@@ -171,29 +183,33 @@ class Ray(Engine):
         )
 
     def _send(self, job: Job) -> Answer:
-        """Give an actor its work, with its clients' memories if it does not have them."""
+        """Give an actor its work, with its clients' rows if it does not have them."""
         memory, known = self.memory, self._tables[job.actor]
-        anew = memory.number not in known
+        is_new = memory.number not in known
         known.add(memory.number)
-        counted = self._counted.pop((job.actor, memory.number), NOBODY)
-        order = job.order._replace(
-            table=memory.number, alive=memory.alive, anew=anew, counted=counted
-        )
-        notes = memory.of(job.actor) if anew else []
+        counted = self._counted.pop((job.actor, memory.number), NO_CLIENTS)
+        sync = TableSync(memory.number, memory.alive, is_new, counted, job.whole)
+        backups = memory.of(job.actor) if is_new else []
         run = self._actors[job.actor].run.options(num_returns=3)
         answer: Answer = run.remote(
-            order, job.broadcast, [note.ids for note in notes], *(note.copy for note in notes)
+            sync,
+            job.broadcast,
+            job.ids,
+            job.walk,
+            job.weights,
+            [backup.ids for backup in backups],
+            *(backup.rows for backup in backups),
         )
         return answer
 
-    def _part(self, job: Job, answer: Answer) -> tuple[Part, Taught] | None:
-        """What an actor's clients send, and what the round taught them; None if it is lost."""
+    def _answer(self, job: Job, answer: Answer) -> tuple[Report, Learnt] | None:
+        """The reports of an actor's clients, and references to their new rows; None if they are lost."""
         for attempt in range(ATTEMPTS):
             if attempt:
                 answer = self._send(job)
             try:
-                part: Any = ray.get(answer[0])
-                return part, Taught(job, *answer[1:])
+                report: Any = ray.get(answer[0])
+                return report, Learnt(job, *answer[1:])
             except RayTaskError as error:
                 if isinstance(error.cause, FedTideError):
                     raise error.cause from error
@@ -204,7 +220,7 @@ class Ray(Engine):
                 if self.spread.lost == "count":
                     return None
         raise EngineError(
-            f"round {job.order.t}: an actor must survive its clients' work. Got {ATTEMPTS} deaths over "
+            f"round {job.t}: an actor must survive its clients' work. Got {ATTEMPTS} deaths over "
             f"the same {len(job.places)} clients, for lack of memory perhaps. Use fewer engine.actors on a "
             "machine, or a smaller engine.chunk."
         )
@@ -212,27 +228,26 @@ class Ray(Engine):
     def _replace(self, number: int) -> None:
         """Another actor in the place of one that died or cannot be reached."""
         ray.kill(self._actors[number])
-        self._actors[number] = STAFF.hire(self._place)
+        self._actors[number] = ACTORS.take(self._place)
         self._settled(number, self._settle(number))
 
-    def _result(self, ids: Ids, walk: Walk, done: list[tuple[Job, Part]], adds: bool) -> Result:
-        """The parts of a cohort put together, in the order of its clients."""
+    def _result(self, ids: Ids, walk: Walk, done: list[tuple[Job, Report]], adds: bool) -> Result:
+        """The reports of all actors put together, in the order of the cohort."""
         if not done:
-            nobody = torch.empty(0)
-            return Result(ids[:0], (), {}, Training(nobody, nobody), rows(walk, slice(0)))
-        places, parts = zip(*((job.places, part) for job, part in done), strict=True)
+            return Result.none(walk.lr)
+        places, reports = zip(*((job.places, report) for job, report in done), strict=True)
         here = np.sort(np.concatenate(places))
         order = [np.searchsorted(here, part) for part in places]
-        training = merged([part.training for part in parts], order)
-        buffers = merged([part.buffers for part in parts], order)
+        training = merged([report.training for report in reports], order)
+        buffers = merged([report.buffers for report in reports], order)
         walk = rows(walk, torch.from_numpy(here))
-        uploads = [part.up for part in parts]
-        up = added(uploads) if adds else merged(uploads, order)
+        uploads = [report.up for report in reports]
+        up = summed(uploads) if adds else merged(uploads, order)
         return Result(ids[here], up, buffers, training, walk, is_sum=adds)
 
 
-def dealt(data: Any, actors: int) -> NDArray[np.int64]:
-    """An actor for every client: dealt to and fro from the largest to the smallest, so that all are even."""
+def assigned(data: Any, actors: int) -> NDArray[np.int64]:
+    """An actor for every client: in turns, from the client with most examples to that with fewest."""
     sizes = data.holdings.sizes(0, np.arange(data.holdings.clients))
     turns = np.concatenate([np.arange(actors), np.arange(actors)[::-1]])
     owners = np.empty(len(sizes), dtype=np.int64)
@@ -253,6 +268,6 @@ def merged(parts: Any, order: list[NDArray[np.int64]]) -> Any:
     return tree_map(one, *parts)
 
 
-def added(parts: Any) -> Any:
+def summed(parts: Any) -> Any:
     """The sum of partial sums."""
     return tree_map(lambda *tensors: torch.stack(tensors).sum(0), *map(unpacked, parts))

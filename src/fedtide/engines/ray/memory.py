@@ -1,4 +1,4 @@
-"""Where the memories of clients that live in actors are kept a second time."""
+"""Client memories of the Ray engine: they live in the actors, with a backup in Ray's object store."""
 
 from __future__ import annotations
 
@@ -14,30 +14,29 @@ from numpy.typing import NDArray
 
 from fedtide.core.trees import rows
 from fedtide.core.types import Ids
-from fedtide.engines.ray.actor import Kept, packed, unpacked
+from fedtide.engines.ray.actor import StoredRows, packed, unpacked
 from fedtide.training.memory import Memory
 
-STALE = (
-    3  # an actor may have so many times more copies than clients before one of all replaces them
-)
+# An actor may have this many times more rows in backups than clients; then one backup of all replaces them.
+STALE = 3
 
 
-class Note(NamedTuple):
-    """Where a copy lies."""
+class Backup(NamedTuple):
+    """Rows in Ray's object store."""
 
-    ids: Ids  # the clients whose memories are those of the copy
-    copy: Any  # a reference to a `Kept` in Ray's object store, perhaps of more clients
+    ids: Ids  # the clients whose newest rows are in this backup
+    rows: Any  # a reference to a `StoredRows` in Ray's object store, perhaps of more clients
 
 
-class Copies(Memory):
-    """Memories stay with the actors; the object store has a copy of each, and this knows where.
+class RemoteMemory(Memory):
+    """Rows stay with the actors; the object store has a backup of each, and this class knows where.
 
-    An actor makes the copy at the end of a round, and it survives the actor's process. None of them pass
-    through this process, so that its own memory does not grow with the clients.
+    An actor makes the backup at the end of a round; it survives the actor's process. No row passes through
+    the driver's process, so its memory does not grow with the clients.
     """
 
     def __init__(
-        self, owners: NDArray[np.int64], numbers: count[int], alive: WeakSet[Copies]
+        self, owners: NDArray[np.int64], numbers: count[int], alive: WeakSet[RemoteMemory]
     ) -> None:
         self._owners, self._numbers, self._alive = owners, numbers, alive
         self.clear()
@@ -49,15 +48,17 @@ class Copies(Memory):
     def __contains__(self, client: int) -> bool:
         return bool(self._seen[client])
 
-    def anew(self) -> Copies:
-        return Copies(self._owners, self._numbers, self._alive)
+    def anew(self) -> RemoteMemory:
+        return RemoteMemory(self._owners, self._numbers, self._alive)
 
     def clear(self) -> None:
         self.number = next(self._numbers)  # a table that no actor knows yet
         self._seen = np.zeros(len(self._owners), dtype=bool)
         self._news = np.zeros(len(self._owners), dtype=bool)  # since the last checkpoint
         self._clients: defaultdict[int, int] = defaultdict(int)  # of an actor, seen
-        self._notes: defaultdict[int, list[Note]] = defaultdict(list)  # of an actor, oldest first
+        self._backups: defaultdict[int, list[Backup]] = defaultdict(
+            list
+        )  # of an actor, oldest first
 
     @property
     def clients(self) -> Ids:
@@ -75,26 +76,28 @@ class Copies(Memory):
         """The tables that may still be asked for."""
         return frozenset(copies.number for copies in self._alive)
 
-    def of(self, actor: int) -> list[Note]:
-        """Where the copies of an actor's memories lie, oldest first."""
-        return self._notes[actor]
+    def of(self, actor: int) -> list[Backup]:
+        """The backups of an actor's rows, oldest first."""
+        return self._backups[actor]
 
-    def is_crowded(self, actor: int) -> bool:
-        """Are most copies of an actor's memories out of date?"""
-        return sum(len(note.ids) for note in self._notes[actor]) > STALE * self._clients[actor]
+    def is_stale(self, actor: int) -> bool:
+        """Are most rows in the backups of an actor out of date?"""
+        return (
+            sum(len(backup.ids) for backup in self._backups[actor]) > STALE * self._clients[actor]
+        )
 
-    def note(self, actor: int, ids: Ids, copy: Any, whole: Any = None) -> None:
-        """These clients of an actor have new memories, in `copy`; `whole` has those of all before."""
+    def note(self, actor: int, ids: Ids, stored: Any, whole: Any = None) -> None:
+        """Note that clients of an actor have new rows, in `stored`; `whole` has the rows of all before."""
         if whole is not None:
-            everybody = np.flatnonzero(self._seen & (self._owners == actor))
-            self._notes[actor] = [Note(everybody, whole)]
+            seen = np.flatnonzero(self._seen & (self._owners == actor))
+            self._backups[actor] = [Backup(seen, whole)]
         if not len(ids):
             return
         self._clients[actor] += int(np.count_nonzero(~self._seen[ids]))
         self._seen[ids] = self._news[ids] = True
         if len(ids) == self._clients[actor]:
-            self._notes[actor] = []
-        self._notes[actor].append(Note(ids, copy))
+            self._backups[actor] = []
+        self._backups[actor].append(Backup(ids, stored))
 
     def take(self, ids: Ids, fresh: Any) -> Any:
         return self._fetched(ids).take(ids, fresh)
@@ -109,18 +112,20 @@ class Copies(Memory):
             self.note(
                 actor,
                 ids[mine],
-                ray.put(Kept(ids[mine], packed(rows(stacked, torch.from_numpy(mine))))),
+                ray.put(StoredRows(ids[mine], packed(rows(stacked, torch.from_numpy(mine))))),
             )
 
     def _fetched(self, ids: Ids | None) -> Memory:
         """What these clients remember, or all, in this process; no more copies are fetched than needed."""
         found = []
-        for actor in sorted(self._notes) if ids is None else np.unique(self._owners[ids]).tolist():
+        for actor in (
+            sorted(self._backups) if ids is None else np.unique(self._owners[ids]).tolist()
+        ):
             wanted = np.flatnonzero(self._seen & (self._owners == actor)) if ids is None else ids
-            for note in reversed(self.of(actor)):  # the newest copy of each
-                some = np.intersect1d(note.ids, wanted)
+            for backup in reversed(self.of(actor)):  # the newest copy of each
+                some = np.intersect1d(backup.ids, wanted)
                 if len(some):
-                    found.append((note.copy, some))
+                    found.append((backup.rows, some))
                     wanted = np.setdiff1d(wanted, some)
         memory = Memory()
         for copy, (_, some) in zip(ray.get([ref for ref, _ in found]), found, strict=True):

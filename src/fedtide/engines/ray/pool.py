@@ -27,35 +27,35 @@ class Place(NamedTuple):
     gpus: float
 
 
-class Staff:
-    """Actors without work: a process takes seconds to start, so the runs of a study pass them on."""
+class ActorPool:
+    """Idle actors: a process takes seconds to start, so the runs of a study use the same ones."""
 
     def __init__(self) -> None:
-        self.doors = 0  # how many `connected` are open
+        self.users = 0  # how many `connected` are open
         self._idle: list[tuple[Place, Any]] = []
 
-    def hire(self, place: Place) -> Any:
+    def take(self, place: Place) -> Any:
         """An actor without work, or a new one."""
         if any(size != place for size, _ in self._idle):
-            self.dismiss()  # they may sit where this one must go
+            self.close()  # they may sit where this one must go
         if self._idle:
             return self._idle.pop()[1]
         cpus, gpus = place
         kind: Any = ray.remote(Actor).options(num_cpus=cpus, num_gpus=gpus)
         return kind.remote(sys.path)  # where a user's own classes lie
 
-    def release(self, actor: Any, place: Place) -> None:
+    def give_back(self, actor: Any, place: Place) -> None:
         """An actor has done its work."""
         self._idle.append((place, actor))
 
-    def dismiss(self) -> None:
+    def close(self) -> None:
         """End the processes of those without work."""
         for _, actor in self._idle:
             ray.kill(actor)
         self._idle = []
 
 
-STAFF = Staff()
+ACTORS = ActorPool()
 
 
 @contextmanager
@@ -67,13 +67,13 @@ def connected(cpus: int) -> Iterator[None]:
     here = not ray.is_initialized()
     if here:
         _start(cpus)
-    STAFF.doors += 1
+    ACTORS.users += 1
     try:
         yield
     finally:
-        STAFF.doors -= 1
-        if not STAFF.doors:
-            STAFF.dismiss()
+        ACTORS.users -= 1
+        if not ACTORS.users:
+            ACTORS.close()
         if here:
             ray.shutdown()
 

@@ -30,7 +30,7 @@ from fedtide.record.checkpoint.segments import Draft, Segments
 from fedtide.record.files import write_bytes, writing
 from fedtide.record.journal import Journal, Mark
 
-FORMAT = 2
+FORMAT = 3
 KEPT = 2  # checkpoints
 
 

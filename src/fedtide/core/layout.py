@@ -1,0 +1,37 @@
+"""Where each parameter of a model lies in its flat vector."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from fedtide.core.types import Vector
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each named parameter lies in the vector; the only place that knows names and shapes."""
+
+    names: tuple[str, ...]
+    shapes: tuple[torch.Size, ...]
+
+    @classmethod
+    def of(cls, module: nn.Module) -> Layout:
+        """The layout of a module's parameters."""
+        named = dict(module.named_parameters())
+        return cls(tuple(named), tuple(p.shape for p in named.values()))
+
+    @property
+    def dim(self) -> int:
+        """The length of the vector."""
+        return sum(shape.numel() for shape in self.shapes)
+
+    def pack(self, parameters: Mapping[str, Tensor]) -> Vector:
+        return torch.cat([parameters[name].detach().reshape(-1) for name in self.names])
+
+    def unpack(self, x: Vector) -> dict[str, Tensor]:
+        pieces = torch.split(x, [shape.numel() for shape in self.shapes])
+        return {n: p.view(s) for n, s, p in zip(self.names, self.shapes, pieces, strict=True)}
