@@ -128,11 +128,11 @@ class Vectorised(InProcess):
         made: NDArray[np.int64] | int,
         over: bool,
     ) -> Any:
-        """`mine` after the survey that is due when clients have made so many steps; see `Algorithm.surveys`."""
+        """`mine` after the survey that is due when clients have `made` so many steps, if one is."""
         surveys = broadcast.algorithm.surveys
         if chunk.everything is None or chunk.stride is None:
             return mine
-        if over == (surveys == "begin") or (surveys == "end" and not over):
+        if surveys == ("begin" if over else "end"):
             return mine
         made = np.broadcast_to(made, len(state.y))
         stride = chunk.stride[: len(made)]

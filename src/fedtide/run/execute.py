@@ -1,4 +1,4 @@
-"""Running a study: every cell with every seed, one after the other, in processes or over Ray; and resuming it."""
+"""Running and resuming a study: its runs one after the other, in processes or over Ray."""
 
 from __future__ import annotations
 

@@ -137,7 +137,10 @@ def move(
 
 
 def remember(e: Experiment, world: World, result: Result, now: Now) -> Now:
-    """Let clients remember the round if their upload passed; take out of the server's mean who had forgotten."""
+    """Store what clients remember of the round if their uploads passed.
+
+    Clients that had lost their memory are taken out of the server's mean first.
+    """
     forgot = np.intersect1d(result.forgot, result.ids)
     if len(forgot) and e.algorithm.has_own("row") and e.gate.keeps_sums:
         now = recount(e, world, now, len(now.members.present), forgot, forgot[:0], start=False)

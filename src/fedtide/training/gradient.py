@@ -1,4 +1,4 @@
-"""Gradients: of one client by autograd, of many by a function transform, and over all of a client's examples."""
+"""Gradients: by autograd for one client, by a function transform for many; surveys of all examples."""
 
 from __future__ import annotations
 
