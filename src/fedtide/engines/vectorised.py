@@ -217,9 +217,9 @@ def follow_stacked(
     """`follow` for a stack of clients."""
     one, algorithm = partial(follow, broadcast), broadcast.algorithm
     at_once = broadcast.rule.stacks and algorithm.is_stacked("direction")
-    if not at_once or algorithm.has_own("rate"):
-        one = vmap(one, in_dims=(0, 0, 0, 0, None), randomness="different")
-    y, rule = one(gradient, state.y, state.rule, mine, k)
+    at_once = at_once and not algorithm.has_own("rate")
+    every = one if at_once else vmap(one, in_dims=(0, 0, 0, 0, None), randomness="different")
+    y, rule = every(gradient, state.y, state.rule, mine, k)
     return State(y, rule, state.buffers, state.tally + seen)
 
 

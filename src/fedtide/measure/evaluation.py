@@ -70,7 +70,8 @@ def _probe(given: Any) -> Probe:
     named = isinstance(given, str) and given in PROBES
     do = f"Use some of {sorted(PROBES)}, an object of a class of Probe, or a function of a finished round."
     require(named, "evaluation.probes", "probes", given, do)
-    return PROBES[given]()
+    probe: Probe = PROBES[given]()
+    return probe
 
 
 def has_diverged(lines: Sequence[Line]) -> bool:

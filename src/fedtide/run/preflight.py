@@ -10,6 +10,7 @@ from fedtide.core.errors import memory_explained
 from fedtide.core.types import Crowd, Round
 from fedtide.measure.cautions import MANY_EMPTY
 from fedtide.run.experiment import Experiment
+from fedtide.run.round import draw
 from fedtide.run.world import World
 
 MOST_ROUNDS, MOST_DRAWS = 1000, 10**6  # that are drawn beforehand: rounds, and clients x rounds
@@ -61,7 +62,7 @@ def drawn_cautions(e: Experiment, crowd: Crowd, label: str) -> list[str]:
         rounds = min(e.population.length, max(1, most))
     who, empty = e.participation.start(crowd, e.seed), 0
     for t in range(rounds):
-        ids, _ = rounds.draw(e, e.population.at(t, e.seed), t, who)
+        ids, _ = draw(e, e.population.at(t, e.seed), t, who)
         if e.participation.foresees:
             who = e.participation.observe(who, Round(t, ids, {}))
         empty += not len(ids)

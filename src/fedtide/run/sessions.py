@@ -13,8 +13,8 @@ from fedtide.core.rng import stream
 from fedtide.core.types import Ids, Model, Session
 from fedtide.engines.base import Engine
 from fedtide.measure.census import holdings, moves, sample
-from fedtide.run import round as rounds
 from fedtide.run.experiment import Experiment
+from fedtide.run.round import gate, move, plan, recount, train
 from fedtide.run.state import GONE, Asked, Members, Now
 from fedtide.run.world import World
 from fedtide.starts.archive import Archive
@@ -104,7 +104,7 @@ def carry(
     count = len(before)
     if len(left) > len(members.present):  # quicker, and no error of the old mean is multiplied
         count, left, came = 0, left[:0], members.present
-    return rounds.recount(e, world, now, count, left, came, start), {}
+    return recount(e, world, now, count, left, came, start), {}
 
 
 def census(e: Experiment, world: World, t: int, session: Session) -> Mapping[str, Any]:
@@ -130,8 +130,8 @@ class GradientRounds:
     now: Now
     bill: dict[str, Any] = field(default_factory=dict)
 
-    def __call__(self, model: Model, count: int, clients: int = 0) -> Model:
-        """The model after `count` rounds from `model`, with the session's clients or a sample of them."""
+    def __call__(self, model: Model, rounds: int, clients: int = 0) -> Model:
+        """The model after so many rounds from `model`, with the session's clients or a sample of them."""
         e, world, t = self.e, self.world, self.t
         ids = self._sample(clients)
         present = np.sort(self.session.clients)
@@ -141,31 +141,31 @@ class GradientRounds:
             members=Members(t, present, np.zeros_like(present)),
         )
         with memory_aside(world.engine):
-            for v in range(count):
+            for v in range(rounds):
                 asked, now = self._ask(f"gradient {v}", ids, now)
-                result = rounds.train(e, world, asked, now)
-                now, _ = rounds.move(e, world, asked, result, now)
+                result = train(e, world, asked, now)
+                now, _ = move(e, world, asked, result, now)
         self.now = self.now._replace(network=now.network)
         return now.model
 
     def _ask(self, purpose: str, ids: Ids, now: Now) -> tuple[Asked, Now]:
         """One of these rounds before it is trained; its costs go to the bill."""
         e, t = self.e, self.t
-        work, plan, now = rounds.plan(e, self.world, t, ids, now)
-        asked = Asked(t, self.session, ids, work, plan, SLOWER * e.train.lr, {}, {}, purpose)
-        plan, _ = e.faults.strike(plan, t, ids, rounds.gate(e, asked).seed)
-        able = int(plan.able.sum())
+        work, planned, now = plan(e, self.world, t, ids, now)
+        asked = Asked(t, self.session, ids, work, planned, SLOWER * e.train.lr, {}, {}, purpose)
+        planned, _ = e.faults.strike(planned, t, ids, gate(e, asked).seed)
+        able = int(planned.able.sum())
         costs = {
             "gradient_rounds": 1,
             "gradient_uploads": able,
-            "steps": int(plan.steps[plan.able].sum()),
+            "steps": int(planned.steps[planned.able].sum()),
             "bytes_down": able * work.bytes_down,
             "bytes_up": able * work.bytes_up,
-            "latency": plan.latency,
-            "joules": float(plan.joules.sum()),
+            "latency": planned.latency,
+            "joules": float(planned.joules.sum()),
         }
         self.bill = {name: self.bill.get(name, 0) + cost for name, cost in costs.items()}
-        return asked._replace(plan=plan), now
+        return asked._replace(plan=planned), now
 
     def _sample(self, clients: int) -> Ids:
         everyone = self.session.clients
