@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 import torch
 
 from fedtide.core.errors import require
+from fedtide.core.layout import Layout
 from fedtide.starts.archive import All, Archive, Diverse, Past, Retention
 from fedtide.starts.base import Beginning, Begun, Start
-from fedtide.core.layout import Layout
 
 
 @dataclass(frozen=True, kw_only=True)
