@@ -12,9 +12,9 @@ from fedtide.algorithms.base import Context
 from fedtide.core.types import Cohort, Examples
 from fedtide.data.batches import Batching, ClientData
 from fedtide.data.holdings import Static
-from fedtide.engines.kinds import EngineChoice
 from fedtide.tasks.task import Task
 from fedtide.training.optimisers import Sgd
+from tests.worlds import build_engine, settings_of, train_cohort
 
 STEPS = 5  # more than any example below makes
 
@@ -48,16 +48,17 @@ class Parabolas:
         whole = Batching(batch_size=max(sizes), epochs=STEPS)
         examples = Examples(torch.zeros(len(values), 1), values)
         task = Task(Constant(0.0), half_square)
-        self.engine = EngineChoice(kind=kind, workers=1, device="cpu").build(
-            task, ClientData(examples, self.holdings, whole, seed=0), "average"
-        )
+        data = ClientData(examples, self.holdings, whole, seed=0)
+        self.engine = build_engine(settings_of(kind=kind, workers=1, device="cpu"), task, data)
         self.server = algorithm.init(task.initial.x, Context(task.layout, len(targets)))
 
     def round(self, ids, steps):
         """One round; answers what came back from the cohort."""
         ids, steps = np.array(ids), np.array(steps)
         down = self.algorithm.broadcast(self.server)
-        done = self.engine.run(self.algorithm, self.rule, self.lr, down, {}, ids, steps, self.t)
+        done = train_cohort(
+            self.engine, self.algorithm, self.rule, self.lr, down, {}, ids, steps, self.t
+        )
         self.engine.keep(done, ids)
         sizes = self.holdings.sizes(self.t, ids)
         share = torch.from_numpy(sizes / sizes.sum())

@@ -8,13 +8,14 @@ import pytest
 import torch
 
 from fedtide.algorithms.base import Context
-from fedtide.algorithms.fedagg import Asked, FedAgg, per_rate
+from fedtide.algorithms.fedagg import FedAgg, Request, per_rate
 from fedtide.algorithms.fedavg import FedAvg
 from fedtide.algorithms.fedbabu import FedBABU
 from fedtide.algorithms.fedgh import FedGH, Prototypes, Upload
 from fedtide.algorithms.parts.halves import Halves
 from fedtide.algorithms.parts.readings import History, Pretrain
 from fedtide.core.errors import ConfigError
+from fedtide.core.layout import Layout
 from fedtide.core.types import Cohort, Nothing, Walk
 from fedtide.data.batches import Batching
 from fedtide.data.partition import PARTITIONS
@@ -25,7 +26,6 @@ from fedtide.population.sessions import Alternating, Fixed
 from fedtide.run.experiment import Evaluation, Experiment
 from fedtide.run.loop import run
 from fedtide.starts.cold import Cold
-from fedtide.core.layout import Layout
 from fedtide.training.train import Train
 from tests.algorithms.quadratic import Parabolas
 
@@ -89,7 +89,7 @@ def test_every_other_round(kind):
     asked, terms, v = [], [], []
     for _ in range(4):
         down = game.algorithm.broadcast(game.server)
-        asked.append(isinstance(down.ask, Asked))
+        asked.append(isinstance(down.ask, Request))
         v.append(None if isinstance(down.law, Nothing) else down.law.v.item())
         up = game.round([0, 1], [1, 1]).up
         terms.append(not isinstance(up.d, Nothing))

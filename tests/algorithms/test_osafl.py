@@ -23,8 +23,8 @@ from fedtide.algorithms.modified import (
 from fedtide.algorithms.osafl import Osafl, Upload
 from fedtide.algorithms.parts.table import empty
 from fedtide.core.errors import ConfigError
-from fedtide.core.types import Cohort, Nothing, Outputs, Walk
 from fedtide.core.layout import Layout
+from fedtide.core.types import Cohort, Nothing, Outputs, Walk
 from tests.algorithms.quadratic import Parabolas
 
 sys.path.append(str(Path(__file__).parents[2] / "studies" / "papers"))

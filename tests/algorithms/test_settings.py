@@ -1,4 +1,4 @@
-"""Wrong hyper-parameters are refused in the words of the house."""
+"""Wrong hyper-parameters are refused in the words of the world."""
 
 import pytest
 

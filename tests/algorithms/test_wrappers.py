@@ -13,7 +13,7 @@ from fedtide.algorithms.moon import Moon
 
 @dataclass(frozen=True, kw_only=True)
 class Slower(FedProx):
-    """Another direction, of which nobody says that it takes many clients at once."""
+    """Another direction, which is not marked as taking many clients at once."""
 
     def direction(self, grad, y, k, down, mine):
         return grad / 2
@@ -37,11 +37,15 @@ class Held(Continuous):
         (FedProx(), {"direction"}),
         (Moon(), {"penalty"}),
         (FedAgg(), {"rate"}),
-        (Continuous(), {"penalty"}),
-        (Continuous(of=FedProx()), {"penalty", "direction"}),
-        (Continuous(of=FedAgg()), {"penalty", "rate"}),
-        (Continuous(of=Continuous(of=FedProx())), {"penalty", "direction"}),
-        (Held(), {"penalty", "direction", "rate"}),
+        (Continuous(), set()),
+        (Continuous(of=FedProx()), {"direction"}),
+        (Continuous(of=FedAgg()), {"rate"}),
+        (Continuous(of=Moon(), loss="relation"), {"penalty"}),
+        (
+            Continuous(of=Continuous(of=FedProx(), loss="relation"), loss="relation"),
+            {"penalty", "direction"},
+        ),
+        (Held(), {"direction", "rate"}),
     ],
 )
 def test_what_is_their_own(algorithm, own):
@@ -60,5 +64,5 @@ def test_what_is_their_own(algorithm, own):
     ],
 )
 def test_who_takes_many_clients_at_once(algorithm, direction, report):
-    assert algorithm.stacks_in("direction") is direction
-    assert algorithm.stacks_in("report") is report
+    assert algorithm.is_stacked("direction") is direction
+    assert algorithm.is_stacked("report") is report

@@ -10,7 +10,7 @@ from fedtide import config
 from fedtide.algorithms.base import Algorithm
 from fedtide.data.partition import Partition
 from fedtide.data.stores import Stores
-from fedtide.engines.kinds import EngineChoice
+from fedtide.engines.kinds import AutoSettings
 from fedtide.guard.attacks import Attack
 from fedtide.guard.defences import Defence
 from fedtide.guard.faults import Faults
@@ -44,7 +44,7 @@ SECTIONS = {
 PLAIN = {
     "train": Train,
     "evaluation": Evaluation,
-    "engine": EngineChoice,
+    "engine": AutoSettings,
     "faults": Faults,
     "privacy": Privacy,
     "checkpoint": Checkpointing,

@@ -66,7 +66,7 @@ def test_everything_else_is_a_sentence(whole, where, field, base, wrong):
     [
         (lambda: Experiment(algorithm="fedprocks"), "Did you mean 'fedprox'? With settings, write"),
         (lambda: Experiment(algorithm=FedProx), "Write algorithm=FedProx(...)."),
-        (lambda: Experiment(engine="loop"), "Got 'loop'. Write engine=EngineChoice(...)."),
+        (lambda: Experiment(engine="loop"), "Got 'loop'. Write engine=settings_of(...)."),
         (lambda: Experiment(data="mnist"), "With settings, write data=Data(...)."),
         (lambda: fedtide.run("a.toml"), "Got 'a.toml'. For a study file, write run_study(load("),
         (lambda: fedtide.run_study(Path("a.toml")), "Write run_study(load('study.toml'))"),

@@ -14,12 +14,12 @@ from fedtide.core.trees import leaves
 from fedtide.core.types import Buffers, Cohort, Examples, Nothing, Training
 from fedtide.data.batches import Batching, ClientData
 from fedtide.data.holdings import Static
-from fedtide.engines.kinds import EngineChoice
 from fedtide.models.base import EmbedHead
 from fedtide.tasks.task import Task
-from fedtide.training.client import Row
+from fedtide.training.messages import Row
 from fedtide.training.optimisers import Adam, Sgd
 from fedtide.training.train import Train
+from tests.worlds import build_engine, settings_of, train_cohort
 
 CLIENTS = 9
 # In batches of 4 that is 1, 2, 2, 3, 2, 1, 3, 4, 3 steps. No last batch has one or two examples: between
@@ -91,8 +91,8 @@ class World:
         owners = np.repeat(np.arange(len(self.sizes)), self.sizes)
         holdings = Static.of_owners(owners, len(self.sizes))
         data = ClientData(self.examples(), holdings, self.batching, seed=11)
-        choice = EngineChoice(kind=kind, workers=workers, chunk=chunk, device="cpu", **more)
-        return choice.build(self.task(), data, self.policy)
+        choice = settings_of(kind=kind, workers=workers, chunk=chunk, device="cpu", **more)
+        return build_engine(choice, self.task(), data, self.policy)
 
 
 class Outcome(NamedTuple):
@@ -117,7 +117,9 @@ def drive(engine, algorithm, rule, cohorts=COHORTS, lr=LR, adds=False) -> Outcom
             ids = np.array(members)
             down = algorithm.broadcast(server)
             steps = engine.data.steps(t, ids)
-            result = engine.run(algorithm, rule, lr, down, buffers, ids, steps, t, adds=adds)
+            result = train_cohort(
+                engine, algorithm, rule, lr, down, buffers, ids, steps, t, adds=adds
+            )
             ids = result.ids
             engine.keep(result, ids)
             sizes = engine.data.holdings.sizes(t, ids)

@@ -22,7 +22,6 @@ from fedtide.core.errors import ConfigError
 from fedtide.core.trees import leaves, rows
 from fedtide.core.types import Walk
 from fedtide.data.partition import Dirichlet
-from fedtide.engines.kinds import EngineChoice
 from fedtide.guard.attacks import SignFlip
 from fedtide.guard.faults import Faults
 from fedtide.population.arrivals import VisitTrace
@@ -36,6 +35,7 @@ from fedtide.starts.previous import Previous
 from fedtide.starts.trigger import Turnover
 from fedtide.training.optimisers import Sgd
 from tests.conformance.table import TABLE
+from tests.worlds import settings_of
 
 STEPS, LR = 2, 0.1
 # Three leave, others come, all but two change, everybody is back.
@@ -55,7 +55,7 @@ HERE = Experiment(
     participation=Uniform(clients=2),
     train=Train(lr=LR, batch_size=16, steps=STEPS),
     start=NO_START,
-    engine=EngineChoice(kind="loop", workers=1),
+    engine=settings_of(kind="loop", workers=1),
     seed=2,
 )
 
@@ -107,7 +107,7 @@ def test_a_row_changes_by_what_is_sent(name):
 @pytest.mark.parametrize("start", [NO_START, EVERY_TIME], ids=["no start", "starts"])
 def test_the_servers_mean_is_that_of_the_clients_that_exist(name, kind, start):
     algorithm = TABLE[name].algorithm
-    engine = EngineChoice(kind=kind, workers=1)
+    engine = settings_of(kind=kind, workers=1)
     _, rounds = observed(replace(HERE, algorithm=algorithm, engine=engine, start=start))
     check_means(name, algorithm, rounds)
 
@@ -143,7 +143,7 @@ def equal_weight_rivals():
 @pytest.mark.parametrize("kind", ["loop", "vectorised", "compiled"])
 @pytest.mark.parametrize("start", [NO_START, EVERY_TIME], ids=["no start", "starts"])
 def test_with_full_participation_tables_are_fedavg(name, kind, start):
-    engine = EngineChoice(kind=kind, workers=1)
+    engine = settings_of(kind=kind, workers=1)
     e = replace(HERE, participation=Full(), engine=engine, start=start)
     plain = run(replace(e, algorithm=FedAvg(weights="equal"))).model.x
     own = run(replace(e, algorithm=equal_weight_rivals()[name])).model.x

@@ -28,6 +28,7 @@ from tests.conformance.arena import (
     outcome,
 )
 from tests.conformance.table import EQUAL_SIZES, TABLE
+from tests.worlds import train_cohort
 
 KINDS = ["loop", "vectorised"]
 SINGLE = 1e-5  # of numbers in single precision, trained by SGD
@@ -246,11 +247,11 @@ def test_a_round_leaves_its_arguments_alone(name, kind):
     for t in range(2):  # newcomers first, then clients that remember
         given = (down, dict(buffers))
         before = [part.clone() for part in tensors(given)]
-        result = engine.run(algorithm, rule, LR, down, buffers, ids, steps, t)
+        result = train_cohort(engine, algorithm, rule, LR, down, buffers, ids, steps, t)
         engine.keep(result, ids)
         kept = [part.clone() for part in tensors(tuple(result))]
         assert all(map(torch.equal, before, tensors(given)))
-    engine.run(algorithm, rule, LR, down, buffers, ids, steps, 2)
+    train_cohort(engine, algorithm, rule, LR, down, buffers, ids, steps, 2)
     assert all(map(torch.equal, kept, tensors(tuple(result))))  # nor does a later round reach back
     assert ids.tolist() == list(COHORTS[0])
     engine.close()

@@ -11,7 +11,6 @@ from fedtide.algorithms.fedavg import FedAvg
 from fedtide.core.types import Dataset, Examples
 from fedtide.data.partition import PARTITIONS
 from fedtide.data.source import Data
-from fedtide.engines.kinds import EngineChoice
 from fedtide.models.base import EmbedHead
 from fedtide.models.dense import Mlp
 from fedtide.population.participation import Uniform
@@ -33,6 +32,7 @@ from tests.conformance.arena import (
     outcome,
 )
 from tests.conformance.table import TABLE
+from tests.worlds import settings_of
 
 KINDS = ["loop", "vectorised"]
 COUNTER, MEAN = "embed.2.num_batches_tracked", "embed.2.running_mean"
@@ -180,7 +180,7 @@ def experiment(**changes):
         algorithm=TABLE["scaffold"].algorithm,
         train=Train(model=Mlp(hidden=(6,)), batch_size=5, epochs=1),
         start=ArchiveAverage(),
-        engine=EngineChoice(kind="loop", workers=1, device="cpu"),
+        engine=settings_of(kind="loop", workers=1, device="cpu"),
         seed=4,
     )
     return replace(e, **changes)
@@ -193,7 +193,7 @@ def facts(history):
 @kinds
 def test_runs_repeat_bit_for_bit_and_leave_the_generators_alone(kind):
     before, numpys = torch.get_rng_state(), np.random.get_state()  # noqa: NPY002
-    engine = EngineChoice(kind=kind, workers=1, chunk=2, device="cpu")
+    engine = settings_of(kind=kind, workers=1, chunk=2, device="cpu")
     one = run(experiment(engine=engine))
     two = run(experiment(engine=replace(engine, workers=2)))
     assert torch.equal(one.model.x, two.model.x)
@@ -207,9 +207,7 @@ def test_runs_repeat_bit_for_bit_and_leave_the_generators_alone(kind):
 def test_whole_runs_agree(name):
     algorithm = TABLE[name].algorithm
     loop, vectorised = (
-        run(
-            experiment(algorithm=algorithm, engine=EngineChoice(kind=kind, workers=1, device="cpu"))
-        )
+        run(experiment(algorithm=algorithm, engine=settings_of(kind=kind, workers=1, device="cpu")))
         for kind in KINDS
     )
     torch.testing.assert_close(loop.model.x, vectorised.model.x, atol=1e-5, rtol=0)
@@ -228,6 +226,6 @@ def test_a_module_of_ones_own_with_dropout_runs(kind):
     )
     e = experiment(
         train=Train(model=net, batch_size=5, steps=2),
-        engine=EngineChoice(kind=kind, workers=2, device="cpu"),
+        engine=settings_of(kind=kind, workers=2, device="cpu"),
     )
     assert torch.equal(run(e).model.x, run(e).model.x)

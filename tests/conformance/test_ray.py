@@ -28,7 +28,6 @@ from fedtide.core.trees import leaves
 from fedtide.core.types import Cohort, Examples
 from fedtide.data.batches import Batching, ClientData
 from fedtide.data.holdings import Fifo, Pace, Static
-from fedtide.engines.kinds import EngineChoice
 from fedtide.guard.faults import Faults
 from fedtide.measure.evaluation import Evaluation
 from fedtide.population.sessions import Alternating, Fixed, Pattern
@@ -41,14 +40,15 @@ from fedtide.starts.trigger import Turnover
 from fedtide.training.optimisers import Sgd
 from tests.conformance.arena import CLIENTS, COHORTS, LR, RULES, World, assert_same, drive
 from tests.conformance.table import TABLE
+from tests.worlds import settings_of, train_cohort
 
 ray = pytest.importorskip("ray")
 from ray.cluster_utils import Cluster  # noqa: E402
 
 import fedtide.engines.ray.engine as engine_module  # noqa: E402
 import fedtide.engines.ray.pool as cluster_module  # noqa: E402
-from fedtide.engines.ray.actor import Kept  # noqa: E402
-from fedtide.engines.ray.memory import STALE, Copies  # noqa: E402
+from fedtide.engines.ray.actor import StoredRows  # noqa: E402
+from fedtide.engines.ray.memory import STALE, RemoteMemory  # noqa: E402
 from fedtide.engines.ray.pool import connected  # noqa: E402
 from fedtide.run.cluster import put_back, read_files, write_files  # noqa: E402
 
@@ -174,7 +174,7 @@ def test_a_run_with_sessions_and_rehearsals_is_that_of_the_loop(cluster):
                 algorithm=Scaffold(),
                 start=Similarity(V=2),
                 train=Train(steps=2, batch_size=16),
-                engine=EngineChoice(kind=kind, of="loop"),
+                engine=settings_of(kind=kind, of="loop"),
             )
         )
         for kind in ("loop", "ray")
@@ -245,7 +245,7 @@ def test_a_round_without_any_answer_leaves_the_model_as_it_is(cluster, fuse):
         if line["t"] == 0:
             fuse.touch()
 
-    engine = EngineChoice(kind="ray", of="loop", actors=1, lost="count")
+    engine = settings_of(kind="ray", of="loop", actors=1, lost="count")
     history = run(
         Experiment(
             population=Fixed(clients=6, rounds=3),
@@ -284,7 +284,7 @@ def test_errors_in_an_actor_are_those_of_any_engine(cluster):
         closing(engine),
         pytest.raises(TrainingError, match=r"round 0, client .* smaller train\.lr"),
     ):
-        engine.run(FedAvg(), Sgd(), float("inf"), Down(x), buffers, ids, steps, 0)
+        train_cohort(engine, FedAvg(), Sgd(), float("inf"), Down(x), buffers, ids, steps, 0)
 
 
 # Memories
@@ -300,10 +300,10 @@ def test_clients_leave_and_return_as_on_the_loop(cluster, name):
         train=Train(lr=0.1, batch_size=16, steps=2),
         start=Previous(trigger=Turnover(share=1.0)),
         faults=Faults(corrupt=0.2),
-        engine=EngineChoice(kind="loop", workers=1),
+        engine=settings_of(kind="loop", workers=1),
         seed=4,
     )
-    far = replace(e, engine=EngineChoice(kind="ray", of="loop", actors=2, workers=1))
+    far = replace(e, engine=settings_of(kind="ray", of="loop", actors=2, workers=1))
     (here, mine), (there, theirs) = (
         (run(each, checkpoints=w), w) for each, w in ((e, Watching()), (far, Watching()))
     )
@@ -327,16 +327,16 @@ class Watching(Checkpoints):
 
 
 def stored(ids, memories):
-    return ray.put(Kept(ids, np.array([memories[client] for client in ids.tolist()])))
+    return ray.put(StoredRows(ids, np.array([memories[client] for client in ids.tolist()])))
 
 
 def test_copies_do_not_pile_up(cluster):
     """Of twelve clients with one actor two take part in each round: at most STALE + 1 copies of each."""
-    copies = Copies(np.zeros(12, dtype=np.int64), itertools.count(), WeakSet())
+    copies = RemoteMemory(np.zeros(12, dtype=np.int64), itertools.count(), WeakSet())
     memories = {}
     for t in range(60):
         ids = np.array([t % 12, (t + 5) % 12])
-        whole, before = copies.is_crowded(0), np.array(sorted(memories), dtype=np.int64)
+        whole, before = copies.is_stale(0), np.array(sorted(memories), dtype=np.int64)
         old = dict(memories)
         memories |= {int(client): 100.0 * t + client for client in ids}
         everyone = stored(before, old) if whole else None
@@ -360,7 +360,9 @@ def test_memories_may_be_taken_out_and_put_back(cluster):
         ids = np.array(FIVE[t])
         with closing(engine):
             steps = engine.data.steps(t, ids)
-            result = engine.run(algorithm, RULES["sgd"], LR, server, buffers, ids, steps, t)
+            result = train_cohort(
+                engine, algorithm, RULES["sgd"], LR, server, buffers, ids, steps, t
+            )
             engine.keep(result, ids)
         sizes = engine.data.holdings.sizes(t, ids)
         share = torch.from_numpy(sizes / sizes.sum()).to(x)
@@ -375,14 +377,14 @@ def test_memories_may_be_taken_out_and_put_back(cluster):
 
 def test_a_run_goes_on_from_its_checkpoint(cluster, tmp_path):
     """Memories of clients in actors come into a checkpoint and back."""
-    choice = EngineChoice(kind="ray", of="loop", actors=2)
+    choice = settings_of(kind="ray", of="loop", actors=2)
     e = Experiment(
         algorithm=Scaffold(),
         population=Alternating(clients=3, sessions=2, rounds=3),
         start=Similarity(),
         engine=choice,
     )
-    whole = run(replace(e, engine=EngineChoice(kind="loop")))
+    whole = run(replace(e, engine=settings_of(kind="loop")))
     for stop in (2, 5, None):
         journal = Journal(tmp_path / "journal.jsonl", fresh=False)
         checkpoints = Checkpoints(
@@ -445,17 +447,15 @@ def test_shares_of_stores_that_change_and_of_inputs_that_are_shared():
 
 def test_settings_that_cannot_be():
     with pytest.raises(ConfigError, match=r"engine\.uploads must be 'stacked' unless"):
-        EngineChoice(kind="loop", uploads="sums")
-    with pytest.raises(ConfigError, match=r"engine\.uploads must be 'stacked' unless"):
-        EngineChoice(kind="ray", uploads="sums", lost="count")
+        settings_of(kind="ray", uploads="sums", lost="count")
     with pytest.raises(ConfigError, match=r"engine\.device must be 'auto' or 'cpu'"):
-        EngineChoice(kind="ray", device="cuda")
+        settings_of(kind="ray", device="cuda")
     with pytest.raises(ConfigError, match=r"engine\.actors must be at least 1"):
-        EngineChoice(kind="ray", actors=0)
-    sums = EngineChoice(kind="ray", uploads="sums")
+        settings_of(kind="ray", actors=0)
+    sums = settings_of(kind="ray", uploads="sums")
     with pytest.raises(ConfigError, match=r"engine\.uploads must be 'stacked' with Mifa"):
         Experiment(engine=sums, algorithm=Mifa())
-    with pytest.raises(ConfigError, match=r"evaluation\.probes must be without 'drift'"):
+    with pytest.raises(ConfigError, match=r"evaluation\.probes must be without probes that need"):
         Experiment(engine=sums, evaluation=Evaluation(probes=("drift",)))
 
 

@@ -16,6 +16,7 @@ from fedtide.engines import compiled
 from fedtide.training.optimisers import Sgd
 from tests.conformance.arena import LR, RULES, World, assert_same, drive
 from tests.conformance.table import TABLE
+from tests.worlds import train_cohort
 
 IDS = np.array([0, 2, 3, 5, 7])
 WEIGHING = {
@@ -46,7 +47,7 @@ def test_a_sum_of_partial_sums_is_enough(name):
     sizes = engine.data.holdings.sizes(0, IDS)
     with closing(engine):
         down, steps = algorithm.broadcast(server), engine.data.steps(0, IDS)
-        result = engine.run(algorithm, RULES["sgd"], LR, down, buffers, IDS, steps, 0)
+        result = train_cohort(engine, algorithm, RULES["sgd"], LR, down, buffers, IDS, steps, 0)
     share = torch.from_numpy(sizes / sizes.sum())
     cohort = Cohort(torch.from_numpy(IDS), share, result.walk, 9, 0)
     weights = algorithm.weigh(share, result.walk)

@@ -16,6 +16,7 @@ from fedtide.core.types import Cohort
 from fedtide.data.batches import Batching
 from fedtide.training.optimisers import Sgd
 from tests.conformance.arena import COHORTS, RULES, World, assert_same, drive
+from tests.worlds import train_cohort
 
 KINDS = ["loop", "vectorised"]
 kinds = pytest.mark.parametrize("kind", KINDS)
@@ -108,7 +109,7 @@ def one_round(engine, algorithm, server, members, t, steps=None):
     sizes = engine.data.holdings.sizes(t, ids)
     steps = engine.data.steps(t, ids) if steps is None else np.array(steps)
     down = algorithm.broadcast(server)
-    done = engine.run(algorithm, Sgd(), LR, down, {}, ids, steps, t)
+    done = train_cohort(engine, algorithm, Sgd(), LR, down, {}, ids, steps, t)
     share = torch.from_numpy(sizes / sizes.sum())
     cohort = Cohort(torch.from_numpy(ids), share, done.walk, len(WORLD.sizes), t)
     return algorithm.aggregate(server, done.up, cohort), done.up

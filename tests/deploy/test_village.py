@@ -15,10 +15,10 @@ from fedtide.core.errors import ConfigError, EngineError
 from fedtide.core.trees import leaves
 from fedtide.data.holdings import distribute
 from fedtide.deploy import roster as roster_module
-from fedtide.deploy.client import Notes
+from fedtide.deploy.client import NodeState
 from fedtide.deploy.roster import Roster
 from fedtide.deploy.server import deployed, serve
-from fedtide.engines.flower import Terms
+from fedtide.engines.kinds import FlowerSettings
 from fedtide.population.process import Participation
 from fedtide.record.checkpoint import Checkpoints
 from fedtide.record.folder import StudyFolder
@@ -286,7 +286,7 @@ def unpacked_row(village, algorithm):
     newest = max(
         int(n.split()[1]) for n in state if n.startswith("batch ") and n.endswith("arrays")
     )
-    row = Notes(state, "batch").read(newest)
+    row = NodeState(state, "batch").read(newest)
     return next(leaves(algorithm.row(row.mine)))[0]
 
 
@@ -345,7 +345,7 @@ def test_numbers_of_clients(tmp_path):
     """Without a number the lowest free one; a restarted client takes its number over; too high is refused."""
     written(tmp_path)
     village = Village(tmp_path, {1: {"partition-id": 1}, 2: {}, 3: {}, 4: {"partition-id": 9}})
-    roster = Roster(village, Terms(wait=0.2), 3)
+    roster = Roster(village, FlowerSettings(wait=0.2), 3)
     assert roster.gather(3).tolist() == [0, 1, 2]
     assert roster.cards[1].node == 1
     village.contexts[5] = village.contexts.pop(1)
@@ -359,7 +359,7 @@ def test_two_nodes_with_one_number(tmp_path):
     """The one that introduces itself last has it, once and for all."""
     written(tmp_path)
     village = Village(tmp_path, {1: {"partition-id": 0}})
-    roster = Roster(village, Terms(wait=0.2), 3)
+    roster = Roster(village, FlowerSettings(wait=0.2), 3)
     roster.gather(1)
     village.contexts[2] = village.contexts[1]
     for _ in range(4):

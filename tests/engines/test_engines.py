@@ -20,12 +20,12 @@ from fedtide.data.batches import Batching, ClientData
 from fedtide.data.holdings import Static
 from fedtide.engines.compiled import Compiled
 from fedtide.engines.fast.kernels import _alone, _walk, prepare
-from fedtide.engines.kinds import EngineChoice
 from fedtide.engines.loop import Loop
 from fedtide.engines.vectorised import Vectorised
 from fedtide.models.text import CharLstm
 from fedtide.tasks.task import Task
 from fedtide.training.optimisers import Adam, Sgd
+from tests.worlds import build_engine, settings_of, train_cohort
 
 KINDS = ["loop", "vectorised"]
 kinds = pytest.mark.parametrize("kind", KINDS)
@@ -63,8 +63,8 @@ def module(norm=False, dropout=False):
 
 
 def build(kind, net, data, policy="average", **more):
-    choice = EngineChoice(kind=kind, device="cpu", **{"workers": 1} | more)
-    return choice.build(Task(net), data, policy)
+    choice = settings_of(kind=kind, device="cpu", **{"workers": 1} | more)
+    return build_engine(choice, Task(net), data, policy)
 
 
 def engine_round(engine, rule, lr=0.1, ids=(0, 1, 2), t=4):
@@ -72,7 +72,7 @@ def engine_round(engine, rule, lr=0.1, ids=(0, 1, 2), t=4):
     x, buffers = engine.task.initial
     with closing(engine):
         steps = engine.data.steps(t, ids)
-        return engine.run(FedAvg(), rule, lr, Down(x), buffers, ids, steps, t)
+        return train_cohort(engine, FedAvg(), rule, lr, Down(x), buffers, ids, steps, t)
 
 
 def plain_round(net, rule, data, client, lr=0.1, t=4):
@@ -159,10 +159,10 @@ def test_steps_may_be_fewer_than_the_data_allow(kind):
     x, buffers = engine.task.initial
     ids, steps = np.array([0, 1]), np.array([2, 1])
     with closing(engine):
-        cut = engine.run(FedAvg(), Sgd(), 0.1, Down(x), buffers, ids, steps, 4)
+        cut = train_cohort(engine, FedAvg(), Sgd(), 0.1, Down(x), buffers, ids, steps, 4)
     engine = build(kind, module(), data)
     with closing(engine):
-        first = engine.run(FedAvg(), Sgd(), 0.1, Down(x), buffers, ids[:1], steps[:1], 4)
+        first = train_cohort(engine, FedAvg(), Sgd(), 0.1, Down(x), buffers, ids[:1], steps[:1], 4)
     torch.testing.assert_close(cut.up.delta[0], first.up.delta[0], atol=1e-6, rtol=0)
     assert cut.walk.steps.tolist() == [2, 1]
 
@@ -346,18 +346,18 @@ def test_the_trial_finds_dropout_and_leaves_no_trace():
 
 def test_a_device_that_is_not_here():
     with pytest.raises(EngineError) as caught:
-        EngineChoice(device="gpu9").place()
+        settings_of(device="gpu9").place()
     assert str(caught.value) == (
         "engine.device must be a device of this machine. Got 'gpu9'. "
         "Use 'cpu', or 'auto' for the best there is."
     )
-    assert EngineChoice(device="cpu").place() == torch.device("cpu")
+    assert settings_of(device="cpu").place() == torch.device("cpu")
 
 
 @pytest.mark.parametrize("setting", ["workers", "chunk"])
 def test_wrong_settings(setting):
     with pytest.raises(ConfigError) as caught:
-        EngineChoice(**{setting: -1})
+        settings_of(**{setting: -1})
     assert str(caught.value) == f"engine.{setting} must be zero or positive. Got -1."
 
 

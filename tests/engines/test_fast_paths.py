@@ -19,12 +19,13 @@ from fedtide.core.trees import leaves
 from fedtide.core.types import Examples, Model, Nothing
 from fedtide.data.batches import Batching, ClientData
 from fedtide.data.holdings import Static
-from fedtide.engines.kinds import EngineChoice
+from fedtide.engines.trial import is_chain
 from fedtide.engines.vectorised import Vectorised
 from fedtide.models.base import EmbedHead
 from fedtide.tasks.task import Task
-from fedtide.training.client import Lesson, Row, stacks
+from fedtide.training.messages import Row
 from fedtide.training.optimisers import Adam, Sgd
+from tests.worlds import build_engine, settings_of, train_cohort
 
 pytestmark = pytest.mark.portable
 SIZES = (9, 4, 17, 12)
@@ -58,9 +59,8 @@ def engine(kind, module, examples, **more):
     with torch.random.fork_rng():
         torch.manual_seed(0)
         task = Task(module())
-    return EngineChoice(kind=kind, device="cpu", **{"workers": 1} | more).build(
-        task, data, "average"
-    )
+    settings = settings_of(kind=kind, device="cpu", **{"workers": 1} | more)
+    return build_engine(settings, task, data)
 
 
 def trained(runner, algorithm, rule, rounds=3):
@@ -72,8 +72,8 @@ def trained(runner, algorithm, rule, rounds=3):
         for t in range(rounds):
             ids = np.array([0, 2, 3] if t else [0, 1, 2])
             down = algorithm.broadcast(server)
-            result = runner.run(
-                algorithm, rule, 0.05, down, buffers, ids, runner.data.steps(t, ids), t
+            result = train_cohort(
+                runner, algorithm, rule, 0.05, down, buffers, ids, runner.data.steps(t, ids), t
             )
             sent += [*leaves(result.up), *result.training]
     return sent
@@ -126,7 +126,7 @@ HALVES = {
 
 @pytest.mark.parametrize("halves", HALVES)
 def test_a_penalty_in_closed_form_is_that_of_the_loop(halves):
-    assert Task(HALVES[halves]()).chain
+    assert is_chain(Task(HALVES[halves]()))
     agree(HALVES[halves], Held(), Sgd(momentum=0.5))
 
 
@@ -272,10 +272,8 @@ class Halved(FedProx):
 
 
 def test_who_overrides_a_direction_must_say_again_that_it_stacks():
-    task = Task(mlp())
-    model = Model(task.initial.x, {})
     for algorithm, expected in ((FedProx(), True), (Halved(), False)):
-        assert stacks(Lesson(task, algorithm, Sgd(), 0.1, model, {})) is expected
+        assert algorithm.is_stacked("direction") is expected
     agree(mlp, Halved(), Sgd())
 
 
@@ -329,7 +327,7 @@ def test_models_that_are_sent_as_they_are_do_not_change_later():
 
     def sent(t):
         down = Model(x + t, {})
-        result = runner.run(algorithm, Sgd(), 0.1, down, {}, ids, steps, t)
+        result = train_cohort(runner, algorithm, Sgd(), 0.1, down, {}, ids, steps, t)
         runner.keep(result, ids)
         return result.up.y
 
@@ -461,5 +459,5 @@ def test_buffers_of_a_chain_stay():
         with closing(engine(kind, build, ready)) as runner:
             x, buffers = runner.task.initial
             steps = runner.data.steps(0, ids)
-            done = runner.run(FedAvg(), Sgd(), 0.1, Model(x, {}), buffers, ids, steps, 0)
+            done = train_cohort(runner, FedAvg(), Sgd(), 0.1, Model(x, {}), buffers, ids, steps, 0)
         assert done.buffers["made"].tolist() == [[4, 2]] * 3

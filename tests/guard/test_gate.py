@@ -18,7 +18,6 @@ from fedtide.algorithms.scaffold import Memory, Scaffold
 from fedtide.core.errors import ConfigError
 from fedtide.core.types import Nothing, Plan
 from fedtide.data.partition import Dirichlet
-from fedtide.engines.kinds import EngineChoice
 from fedtide.guard.attacks import LabelFlip, SignFlip
 from fedtide.guard.defences import Krum, Median, MultiKrum, TrimmedMean
 from fedtide.guard.faults import Faults
@@ -32,13 +31,14 @@ from fedtide.population.sessions import Fixed, Pattern
 from fedtide.population.snapshot import Fast
 from fedtide.record.checkpoint import Checkpoints
 from fedtide.starts import Similarity
-from fedtide.training.client import Row
+from fedtide.training.messages import Row
+from tests.worlds import settings_of
 
 SMALL = Experiment(
     data=Data(name="digits"),
     population=Fixed(clients=20, rounds=12),
     train=Train(lr=0.1, batch_size=32, steps=2),
-    engine=EngineChoice(workers=1),
+    engine=settings_of(workers=1),
     seed=3,
 )
 
@@ -129,7 +129,7 @@ class Observed(Checkpoints):
 def test_what_a_client_remembers_when_its_upload_is_not_counted(kind, harm, memories):
     """SCAFFOLD's server variate is the mean of the clients' only if those take back what was not counted."""
     seen = Observed()
-    e = replace(SMALL, algorithm=Scaffold(), engine=EngineChoice(kind=kind))
+    e = replace(SMALL, algorithm=Scaffold(), engine=settings_of(kind=kind))
     history = run(replace(e, faults=Faults(**harm, memories=memories)), checkpoints=seen)
     assert any("refused" in line or "lost_uploads" in line for line in history.rounds)
     server, fresh = seen.state.server, Row(Memory(torch.zeros(650)), Nothing(), {})

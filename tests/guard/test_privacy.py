@@ -17,13 +17,13 @@ from fedtide.core.rng import secret_normals
 from fedtide.core.types import Cohort, Walk
 from fedtide.data.stores import Arriving
 from fedtide.engines.base import Result
-from fedtide.engines.kinds import EngineChoice
 from fedtide.guard.privacy import Privacy
 from fedtide.population.participation import Uniform
 from fedtide.population.sessions import Fixed
 from fedtide.run.execute import run_study
 from fedtide.run.study import Cell, Study
 from fedtide.show.terminal import results
+from tests.worlds import settings_of
 
 PRIVATE = Experiment(
     data=Data(name="digits"),
@@ -31,7 +31,7 @@ PRIVATE = Experiment(
     participation=Uniform(clients=10),
     algorithm=FedAvg(weights="equal"),
     train=Train(lr=0.1, batch_size=32, steps=1),
-    engine=EngineChoice(workers=1),
+    engine=settings_of(workers=1),
     privacy=Privacy(clip=0.5, noise=2.0, delta=1e-5),
     seed=3,
 )

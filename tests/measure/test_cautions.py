@@ -13,11 +13,11 @@ from fedtide.measure.evaluation import Evaluation
 from fedtide.population.sessions import Alternating, Fixed
 from fedtide.record.checkpoint import Checkpointing, Checkpoints, Stopped
 from fedtide.record.journal import Journal, read
+from fedtide.run.execute import run_study
 from fedtide.run.experiment import Experiment
 from fedtide.run.loop import run
 from fedtide.run.preflight import foreseen, preflight
-from fedtide.run.execute import run_study
-from fedtide.run.world import House
+from fedtide.run.world import World
 from fedtide.training.train import Train
 from tests.show.made import folder, html
 from tests.show.made import run as made_run
@@ -68,22 +68,21 @@ def test_the_count_by_hand():
     lines = []
     for loss in LOSSES:
         line = {"loss": loss}
-        lines.append(line | Evaluation().judged(line, lines, lambda: 2.3))
+        lines.append(line | Evaluation().judged(line["loss"], lines, lambda: 2.3))
     assert [line.get("diverged") for line in lines] == COUNTS
 
 
 def test_the_untrained_loss_is_that_of_the_sessions_test_set():
     """Computed once for each set of labels."""
-    e = experiment()
     population = Alternating(clients=3, sessions=4, rounds=1)
-    with House.furnish(e.data, population, e.train, e.engine, 0) as house:
+    with World.build(replace(experiment(), population=population)) as world:
         losses = []
         for t in range(4):
-            house.enter(population.at(t))
-            losses.append(house.untrained_loss())
-            assert losses[-1] == house.evaluate(t, house.initial)[1]
+            world.enter(population.at(t))
+            losses.append(world.untrained_loss())
+            assert losses[-1] == world.evaluate(t, world.initial)[1]
         assert losses[0] == losses[2] != losses[1] == losses[3]
-        assert len(house._untrained) == 2
+        assert len(world._untrained) == 2
 
 
 @pytest.mark.parametrize("stop", [1, 2])

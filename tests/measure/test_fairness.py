@@ -5,8 +5,8 @@ import pytest
 
 from fedtide.config import study
 from fedtide.measure.fairness import fairness, participations
-from fedtide.run.loop import run
 from fedtide.run.execute import run_study
+from fedtide.run.loop import run
 
 
 def test_participations():

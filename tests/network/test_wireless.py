@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from torch import nn
 
-from fedtide import Data, EngineChoice, Experiment, Train, run
+from fedtide import Data, Experiment, Train, run
 from fedtide.core.types import Phases, Work
 from fedtide.data.blank import Blank
 from fedtide.models.text import CharLstm
@@ -15,7 +15,7 @@ from fedtide.network.wireless import Wireless, cut
 from fedtide.population.sessions import Fixed
 from fedtide.population.snapshot import Fast
 from fedtide.population.uniform import Uniform
-from fedtide.run.world import House
+from fedtide.run.world import World
 
 IDS = np.arange(100)
 SENDS = 1e-3 * 10**2.3  # watts: 23 dBm
@@ -261,9 +261,9 @@ def test_snapshots_are_priced_in_a_run():
 def test_operations_are_counted():
     """Linear 64 -> 10: 640 multiplications and additions forward, as many for the weights backward."""
     e = Experiment(population=Fixed(clients=2, rounds=1), train=Train(steps=1))
-    with House.furnish(e.data, e.population, e.train, e.engine, 0) as house:
-        down = e.algorithm.broadcast(e.algorithm.init(house.initial.x, house.context))
-        asked = house.work(0, np.arange(2), e.algorithm, down)
+    with World.build(e) as world:
+        down = e.algorithm.broadcast(e.algorithm.init(world.initial.x, world.context))
+        asked = world.work(0, np.arange(2), e.algorithm, down)
     assert asked.flops() == 2 * 2 * 640
     assert asked.bits_per_example == 64 * 8
 
@@ -292,7 +292,12 @@ class Choosy(nn.Linear):
     ids=["own", "lstm"],
 )
 def test_operations_of_other_models(model, data, flops):
-    train = Train(model=model, steps=1)
-    with House.furnish(data, Fixed(clients=2, rounds=1), train, EngineChoice(kind="loop"), 0) as h:
-        counted = h._flops
+    e = Experiment(
+        data=data,
+        population=Fixed(clients=2, rounds=1),
+        train=Train(model=model, steps=1),
+        engine="loop",
+    )
+    with World.build(e) as world:
+        counted = world._flops
     assert counted == flops

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from fedtide import Data, EngineChoice, from_tensors, load, run
+from fedtide import Data, from_tensors, load, run
 from fedtide.data.partition import Iid
+from tests.worlds import settings_of
 
 STUDIES = Path(__file__).parents[2] / "studies" / "papers" / "dimc"
 SHAPES = {
@@ -41,7 +42,7 @@ def test_one_reduced_round(name):
         data=Data(name=made_up(name), partition=Iid()),
         population=replace(e.population, clients=2, sessions=2, rounds=1),
         train=replace(e.train, steps=1, batch_size=4, lr=1e-3),
-        engine=EngineChoice(workers=1, device="cpu"),
+        engine=settings_of(workers=1, device="cpu"),
     )
     history = run(small)
     assert len(history.rounds) == 2

@@ -6,10 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedtide import EngineChoice, load, run
+from fedtide import load, run
 from fedtide.core.types import Work
 from fedtide.data.stores import Arriving
 from fedtide.models import MODELS
+from tests.worlds import settings_of
 
 STUDIES = Path(__file__).parents[2] / "studies"
 PAPER = STUDIES / "papers" / "osafl"
@@ -25,7 +26,7 @@ def reduced(e):
         data=replace(e.data, stores=stores, test=2, users=3 if alone else 0),
         population=replace(e.population, clients=1 if alone else 3, rounds=2),
         train=replace(e.train, steps=1, batch_size=2, lr=1e-3),
-        engine=EngineChoice(workers=1, device="cpu"),
+        engine=settings_of(workers=1, device="cpu"),
     )
 
 
@@ -103,7 +104,7 @@ def test_everything_together():
         small = replace(
             e,
             population=replace(e.population, clients=6, sessions=3, rounds=3),
-            engine=EngineChoice(workers=1, device="cpu"),
+            engine=settings_of(workers=1, device="cpu"),
         )
         lines = run(small).rounds
         assert len(lines) == 9

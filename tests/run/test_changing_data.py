@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from fedtide import Data, EngineChoice, Experiment, Train, run
+from fedtide import Data, Experiment, Train, run
 from fedtide.algorithms.fedavg import FedAvg
 from fedtide.algorithms.osafl import Osafl
 from fedtide.data.stores import Arriving
@@ -16,14 +16,15 @@ from fedtide.measure.evaluation import Evaluation
 from fedtide.models.dense import Mlp
 from fedtide.models.osafl import VideoLstm
 from fedtide.population.sessions import Fixed
-from fedtide.run.world import House
+from fedtide.run.world import World
+from tests.worlds import settings_of
 
 SMALL = Experiment(
     data=Data(stores=Arriving(capacity=(20, 40), slots=8, chance=(0.5, 1.0))),
     population=Fixed(clients=8, rounds=5),
     algorithm=Osafl(server_lr=2.0),
     train=Train(steps=2, batch_size=8, lr=0.1),
-    engine=EngineChoice(workers=1, device="cpu"),
+    engine=settings_of(workers=1, device="cpu"),
     seed=3,
 )
 VIDEO = replace(
@@ -41,7 +42,7 @@ def without_clock(history):
 @pytest.mark.parametrize("e", [SMALL, VIDEO], ids=["digits", "video"])
 def test_engines_and_repetitions_agree(e):
     loop, again, vectorised = (
-        run(replace(e, engine=EngineChoice(kind=kind, workers=1, device="cpu")))
+        run(replace(e, engine=settings_of(kind=kind, workers=1, device="cpu")))
         for kind in ("loop", "loop", "vectorised")
     )
     assert without_clock(loop) == without_clock(again)
@@ -79,9 +80,9 @@ def test_labels_that_arrive_later_are_tested_from_the_start():
     """Stores of one example each: the test set still has all ten labels."""
     stores = Arriving(capacity=(1, 1), slots=3, chance=(1.0, 1.0))
     e = replace(SMALL, data=Data(stores=stores))
-    with House.furnish(e.data, e.population, e.train, e.engine, e.seed) as house:
-        house.enter(e.population.at(0))
-        tested = house.test.targets
+    with World.build(e) as world:
+        world.enter(e.population.at(0))
+        tested = world.test.targets
     assert len(torch.unique(tested)) == 10
 
 
@@ -98,15 +99,15 @@ def test_shift_by_hand():
     first, second = run(replace(e, population=Fixed(clients=8, rounds=2))).rounds
     assert first["shift"] == [0.0] * 8
     before = run(replace(e, population=Fixed(clients=8, rounds=1))).model.x
-    with House.furnish(e.data, e.population, e.train, e.engine, e.seed) as house:
-        holdings, layout = house.engine.data.holdings, house.layout
+    with World.build(e) as world:
+        holdings, layout = world.engine.data.holdings, world.layout
 
         def gradient(client, t):
             x = before.clone().requires_grad_()
             parts = layout.unpack(x)
             weight, bias = (parts[name] for name in layout.names)
             held = torch.from_numpy(holdings.held(t, np.array([client])))
-            inputs, targets = house.dataset.train.take(held)
+            inputs, targets = world.dataset.train.take(held)
             loss = cross_entropy(inputs.flatten(1) @ weight.T + bias, targets)
             return torch.autograd.grad(loss, x)[0]
 

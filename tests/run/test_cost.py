@@ -16,7 +16,8 @@ from fedtide.core.errors import ConfigError
 from fedtide.data.blank import Blank
 from fedtide.network.plan import IdealNetwork
 from fedtide.population.sessions import Alternating, Fixed
-from fedtide.run.cost import draw, price
+from fedtide.run.cost import cost as cost_of
+from fedtide.run.cost import draw
 from fedtide.run.loop import run
 
 STUDIES = Path(__file__).parents[2] / "studies" / "papers" / "dimc"
@@ -84,7 +85,7 @@ def test_shares_are_those_of_each_seed(tmp_path):
     """With another seed, client 7 is another device in another place."""
     (tmp_path / "s.toml").write_text(STUDY)
     e = load(tmp_path / "s.toml").cells[0].experiment
-    one, other, both = (price(e, seeds, 20) for seeds in ([1], [2], [1, 2]))
+    one, other, both = (cost_of(e, seeds, 20) for seeds in ([1], [2], [1, 2]))
     assert both["straggle_shares"] == sorted(one["straggle_shares"] + other["straggle_shares"])
     assert len(one["straggle_shares"]) == 12
     halves = one["straggle_half"], other["straggle_half"]
@@ -113,7 +114,7 @@ def test_messages_that_grow_are_priced_as_in_the_run(tmp_path):
 def test_a_price_is_that_of_the_run(tmp_path):
     (tmp_path / "s.toml").write_text(STUDY)
     e = load(tmp_path / "s.toml").cells[0].experiment
-    lines, found = run(e).rounds, price(e, [e.seed], 3)
+    lines, found = run(e).rounds, cost_of(e, [e.seed], 3)
     assert found["seconds"]["mean"] == pytest.approx(sum(line["latency"] for line in lines) / 3)
     assert found["joules"]["mean"] == pytest.approx(sum(line["joules"] for line in lines) / 3)
     assert found["take_part"] == sum(line["cohort"] for line in lines) / 3

@@ -4,10 +4,10 @@ import numpy as np
 import torch
 from torch import nn
 
+from fedtide.core.layout import Layout
 from fedtide.core.types import Model, Session
 from fedtide.starts.archive import Archive, Past
 from fedtide.starts.base import Beginning
-from fedtide.core.layout import Layout
 
 LAYOUT = Layout.of(nn.Linear(1, 2))  # weight [2, 1], bias [2]
 

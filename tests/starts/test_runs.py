@@ -12,20 +12,20 @@ from fedtide.algorithms.continuous import Continuous
 from fedtide.algorithms.moon import Moon
 from fedtide.data.holdings import Static
 from fedtide.data.partition import Dirichlet
-from fedtide.engines.kinds import EngineChoice
 from fedtide.population.arrivals import Poisson, VisitTrace
 from fedtide.population.participation import Uniform
 from fedtide.population.sessions import Alternating, Pattern
-from fedtide.run.gradients import Rehearsal
+from fedtide.run.sessions import GradientRounds
 from fedtide.starts import ArchiveAverage, Previous, Similarity
 from fedtide.starts.trigger import Drop, Signature, Turnover
+from tests.worlds import settings_of
 
 SMALL = Experiment(
     data=Data(name="digits", partition=Dirichlet(alpha=0.5)),
     population=Alternating(clients=4, sessions=5, rounds=4),
     train=Train(lr=0.1, batch_size=32, steps=2),
     start=Similarity(),
-    engine=EngineChoice(workers=1),
+    engine=settings_of(workers=1),
     seed=3,
 )
 TURNS = Pattern(clients=4, sessions=((0, 1), (2, 3), (0, 1), (2, 3), (0, 1)), rounds=2)
@@ -98,23 +98,22 @@ def test_rehearsals_leave_no_trace(algorithm):
     torch.testing.assert_close(plain.model.x, rehearsed.model.x)
 
 
-def test_rehearsals_run_at_half_the_rate_from_the_given_model(monkeypatch):
-    seen = []
-    plain = Rehearsal.__call__
+def test_gradient_rounds_run_at_half_the_rate(monkeypatch):
+    seen, plain = [], GradientRounds.__call__
 
     def watched(self, model, rounds, clients=0):
-        def engine_run(*arguments, **named):
-            seen.append((arguments[2], named["purpose"]))
-            return original(*arguments, **named)
+        def engine_run(broadcast, *rest):
+            seen.append((broadcast.lr, broadcast.purpose))
+            return original(broadcast, *rest)
 
-        original = self.house.engine.run
-        monkeypatch.setattr(self.house.engine, "run", engine_run)
+        original = self.world.engine.run
+        monkeypatch.setattr(self.world.engine, "run", engine_run)
         try:
             return plain(self, model, rounds, clients)
         finally:
-            monkeypatch.setattr(self.house.engine, "run", original)
+            monkeypatch.setattr(self.world.engine, "run", original)
 
-    monkeypatch.setattr(Rehearsal, "__call__", watched)
+    monkeypatch.setattr(GradientRounds, "__call__", watched)
     run(replace(SMALL, start=Similarity(V=2), population=replace(SMALL.population, sessions=2)))
     assert seen == [(0.05, "gradient 0"), (0.05, "gradient 1")]
 

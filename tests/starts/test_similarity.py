@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
+from fedtide.core.layout import Layout
 from fedtide.starts.archive import Archive, Diverse, Past
 from fedtide.starts.similarity import Similarity, normalised_distance
 from fedtide.starts.trigger import Era
-from fedtide.core.layout import Layout
 from tests.starts.stage import INITIAL, LAST, LAYOUT, PAST, Rehearsed, beginning, model
 
 # weights point right, up and left; the last two numbers are biases, which do not count

@@ -8,8 +8,8 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from fedtide.core.errors import ConfigError
-from fedtide.models.base import EmbedHead
 from fedtide.core.layout import Layout
+from fedtide.models.base import EmbedHead
 from fedtide.tasks.task import Task
 
 

@@ -14,10 +14,10 @@ from fedtide import Data, Experiment, Train, run
 from fedtide.algorithms.scaffold import Scaffold
 from fedtide.core.errors import ConfigError
 from fedtide.core.types import Nothing
-from fedtide.engines.kinds import EngineChoice
 from fedtide.population.participation import Uniform
 from fedtide.population.sessions import Fixed
-from fedtide.training.memory import Memory, OnDisk
+from fedtide.training.memory import Memory, MemoryOnDisk
+from tests.worlds import settings_of
 
 
 def rows(values):
@@ -27,7 +27,7 @@ def rows(values):
 
 
 def test_it_holds_what_a_table_in_memory_holds():
-    ram, disk, rng = Memory(), OnDisk(), np.random.default_rng(0)
+    ram, disk, rng = Memory(), MemoryOnDisk(), np.random.default_rng(0)
     fresh = {"vector": torch.full((3,), -1.0), "count": torch.tensor(-1)}
     for t in range(40):
         cohort = rng.choice(300, size=11, replace=False)
@@ -42,9 +42,9 @@ def test_it_holds_what_a_table_in_memory_holds():
 
 
 def test_it_forgets():
-    disk = OnDisk()
+    disk = MemoryOnDisk()
     disk.put(np.array([4]), rows([7]))
-    assert isinstance(disk.anew(), OnDisk)
+    assert isinstance(disk.anew(), MemoryOnDisk)
     disk.clear()
     assert len(disk) == 0
     disk.put(np.array([5]), rows([8]))
@@ -52,7 +52,7 @@ def test_it_forgets():
 
 
 def test_nothing_to_remember_makes_no_files():
-    disk = OnDisk()
+    disk = MemoryOnDisk()
     disk.put(np.array([4]), Nothing())
     assert len(disk) == 0
 
@@ -65,7 +65,7 @@ def resident():
 
 def test_rows_of_former_cohorts_are_not_resident():
     """200 rows of 1 MB each, 10 at a time; a table in memory would hold them all."""
-    disk, before = OnDisk(), resident()
+    disk, before = MemoryOnDisk(), resident()
     for t in range(20):
         disk.put(np.arange(10 * t, 10 * t + 10), {"v": torch.full((10, 1 << 18), float(t))})
     assert resident() - before < 100
@@ -74,7 +74,7 @@ def test_rows_of_former_cohorts_are_not_resident():
 
 def test_only_rows_in_use_take_space():
     """The table is mapped with room for half as many rows again, and that costs nothing yet."""
-    disk = OnDisk()
+    disk = MemoryOnDisk()
     for t in range(5):
         disk.put(np.arange(10 * t, 10 * t + 10), {"v": torch.full((10, 1 << 16), float(t))})
     used = 50 * 4 * (1 << 16)
@@ -86,8 +86,8 @@ def test_only_rows_in_use_take_space():
 FILLS = """
 import numpy as np, torch
 from fedtide.core.errors import EngineError
-from fedtide.training.memory import OnDisk
-disk = OnDisk()
+from fedtide.training.memory import MemoryOnDisk
+disk = MemoryOnDisk()
 try:
     for t in range(100):
         disk.put(np.arange(10 * t, 10 * t + 10), {"v": torch.full((10, 1 << 12), float(t))})
@@ -161,7 +161,7 @@ def test_a_run_is_the_same_run():
             participation=Uniform(clients=7),
             algorithm=Scaffold(),
             train=Train(steps=2),
-            engine=EngineChoice(memory=memory),
+            engine=settings_of(memory=memory),
         )
         return run(experiment).model.x
 
@@ -170,4 +170,4 @@ def test_a_run_is_the_same_run():
 
 def test_ray_keeps_its_rows_with_its_actors():
     with pytest.raises(ConfigError, match=r"engine.memory must be 'ram' with kind = 'ray'"):
-        EngineChoice(kind="ray", memory="disk")
+        settings_of(kind="ray", memory="disk")

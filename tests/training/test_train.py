@@ -4,20 +4,20 @@ import pytest
 from torch import nn
 
 from fedtide.core.errors import ConfigError
-from fedtide.engines.kinds import EngineChoice
 from fedtide.models.dense import Mlp
 from fedtide.population.sessions import Fixed
 from fedtide.run.experiment import Experiment
 from fedtide.run.loop import run
 from fedtide.tasks.task import cross_entropy
 from fedtide.training.train import Train
+from tests.worlds import settings_of
 
 
 def experiment(loss, kind):
     return Experiment(
         population=Fixed(clients=4, rounds=2),
         train=Train(model=Mlp(hidden=(8,)), steps=3, batch_size=8, loss=loss),
-        engine=EngineChoice(kind=kind, workers=1),
+        engine=settings_of(kind=kind, workers=1),
     )
 
 

@@ -114,11 +114,17 @@ class Experiment:
         must = "'stacked' with {}, which needs every upload"
         needs = {
             type(self.algorithm).__name__: not self.algorithm.weighs,
-            "a probe in evaluation.probes": self.evaluation.needs("uploads"),
             "faults, attack, defence or privacy": self.gate.reads_uploads,
         }
         for what, is_needed in needs.items():
             require(not is_needed, "engine.uploads", must.format(what), "sums")
+        probes = [type(probe).__name__.lower() for probe in self.evaluation.probes]
+        require(
+            not self.evaluation.needs("uploads"),
+            "evaluation.probes",
+            "without probes that need every upload, such as 'drift', where engine.uploads = 'sums'",
+            probes,
+        )
 
     @property
     def gate(self) -> Gate:

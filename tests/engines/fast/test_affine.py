@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fedtide.algorithms import ALGORITHMS
-from fedtide.engines.fast.affine import Affine, fits, holds, taken_apart
+from fedtide.engines.fast.affine import Affine, decompose, matches, verify
 
 
 class Known(NamedTuple):
@@ -50,7 +50,7 @@ OTHER = {
 
 @pytest.mark.parametrize("kind", ADDED)
 def test_what_is_added_is_what_the_direction_adds(kind):
-    found = taken_apart(ADDED[kind], DOWN, OWN)
+    found = decompose(ADDED[kind], DOWN, OWN)
     gradient, y = torch.tensor([0.1, -0.7]), torch.tensor([4.0, -2.0])
     anchor, shift = (0 if each is None else each for each in (found.anchor, found.shift))
     mine = gradient + found.weight * (y - anchor) + shift
@@ -59,14 +59,14 @@ def test_what_is_added_is_what_the_direction_adds(kind):
 
 def test_a_pull_keeps_its_difference():
     """mu * y - mu * x would lose digits where y is close to x."""
-    found = taken_apart(ADDED["a pull"], DOWN, OWN)
+    found = decompose(ADDED["a pull"], DOWN, OWN)
     assert found.shift is None
     assert torch.equal(found.anchor, X)
 
 
 @pytest.mark.parametrize("kind", OTHER)
 def test_whatever_else_a_direction_does_is_left_to_it(kind):
-    assert taken_apart(OTHER[kind], DOWN, OWN) is None
+    assert decompose(OTHER[kind], DOWN, OWN) is None
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_whatever_else_a_direction_does_is_left_to_it(kind):
 def test_algorithms_of_the_house(kind, weight, shifts):
     name = {"fedprox": "mu", "fedacg": "beta"}.get(kind)
     algorithm = ALGORITHMS[kind](**({name: weight} if name else {}))
-    found = taken_apart(algorithm.direction, DOWN, OWN)
+    found = decompose(algorithm.direction, DOWN, OWN)
     assert isinstance(found, Affine)
     assert found.weight == weight
     assert (found.shift is not None) is shifts
@@ -90,19 +90,19 @@ SLY = {
 
 @pytest.mark.parametrize("kind", SLY)
 def test_who_says_one_thing_and_does_another_is_found_out(kind):
-    assert taken_apart(SLY[kind], DOWN, OWN) is not None
-    assert not holds(SLY[kind], DOWN, OWN, X)
+    assert decompose(SLY[kind], DOWN, OWN) is not None
+    assert not verify(SLY[kind], DOWN, OWN, X)
 
 
 @pytest.mark.parametrize("kind", ADDED)
 def test_the_honest_are_believed(kind):
-    assert holds(ADDED[kind], DOWN, OWN, X)
+    assert verify(ADDED[kind], DOWN, OWN, X)
 
 
 def test_a_shift_fits_if_it_is_one_for_all_or_one_for_each():
     three = Known(X.expand(3, 2), C.expand(3, 2))
     for shape, expected in [((2,), True), ((3, 2), True), ((1, 2), False), ((2, 2), False)]:
-        assert fits(Affine(shift=torch.zeros(shape)), X, three) is expected
-    assert not fits(Affine(shift=torch.zeros(2).double()), X, three)
-    assert not fits(Affine(anchor=torch.zeros(3, 2)), X, three)
-    assert not fits(Affine(anchor=torch.tensor(1.0)), X, three)
+        assert matches(Affine(shift=torch.zeros(shape)), X, three) is expected
+    assert not matches(Affine(shift=torch.zeros(2).double()), X, three)
+    assert not matches(Affine(anchor=torch.zeros(3, 2)), X, three)
+    assert not matches(Affine(anchor=torch.tensor(1.0)), X, three)

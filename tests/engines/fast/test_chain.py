@@ -6,6 +6,7 @@ from torch import nn
 
 from fedtide.core.types import Batch
 from fedtide.engines.fast.chain import chain_of, descend, gradients
+from fedtide.engines.trial import is_chain
 from fedtide.models.base import EmbedHead
 from fedtide.tasks.task import Task
 
@@ -78,7 +79,7 @@ def two_clients(kind):
 @pytest.mark.parametrize("kind", CHAINS)
 def test_gradients_are_those_of_autograd(kind):
     task, y, (inputs, targets, mask) = two_clients(kind)
-    found, seen = gradients(task.chain, y, Batch(inputs, targets, mask))
+    found, seen = gradients(chain_of(task.structure), y, Batch(inputs, targets, mask))
     for u, real in enumerate((4, 3)):
         x = y[u].clone().requires_grad_()
         logits = task.view(x, {}, inputs[u, :real]).logits
@@ -97,22 +98,22 @@ def test_what_is_not_a_chain(kind):
 
 def test_another_loss_is_not_taken_for_cross_entropy():
     module = CHAINS["linear"]()
-    assert Task(module).chain is not None
-    assert Task(module, lambda logits, targets: logits.square().sum(1)).chain is None
+    assert is_chain(Task(module))
+    assert not is_chain(Task(module, lambda logits, targets: logits.square().sum(1)))
 
 
 @pytest.mark.parametrize("kind", CHAINS)
 def test_a_step_inside_the_product_follows_the_gradient(kind):
     task, y, batch = two_clients(kind)
-    gradient, seen = gradients(task.chain, y, batch)
+    gradient, seen = gradients(chain_of(task.structure), y, batch)
     expected = y - 0.3 * gradient
-    assert torch.equal(descend(task.chain, y, batch, 0.3), seen)
+    assert torch.equal(descend(chain_of(task.structure), y, batch, 0.3), seen)
     torch.testing.assert_close(y, expected, atol=1e-12, rtol=0)
 
 
 def test_where_logits_are_equal_the_first_label_is_the_answer():
     task, y, batch = two_clients("linear")
-    _, seen = gradients(task.chain, torch.zeros_like(y), batch)
+    _, seen = gradients(chain_of(task.structure), torch.zeros_like(y), batch)
     assert seen[:, 1].tolist() == [
         2,
         0,

@@ -1,4 +1,4 @@
-"""Frugal rows of layers: the same numbers to the last bit, and nobody notices."""
+"""Layers that overwrite their input: the same numbers to the last bit."""
 
 import copy
 import math
@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 
-from fedtide.engines.fast.inplace import frugal
+from fedtide.engines.fast.inplace import written_in_place
 
 pytestmark = pytest.mark.portable
 
@@ -95,14 +95,14 @@ def test_the_same_numbers(row, kind):
         with torch.no_grad():
             for p in plain.parameters():
                 p.mul_(4).round_()
-    changed = frugal(copy.deepcopy(plain))
+    changed = written_in_place(copy.deepcopy(plain))
     assert type(plain) is nn.Sequential
     inputs = numbers(4, *shape, kind=kind)
     assert all(map(equal, passed(plain, inputs), passed(changed, inputs)))
 
 
 def test_a_pool_goes_first_and_a_relu_writes_over_what_was_made_for_it():
-    row = frugal(nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2)))
+    row = written_in_place(nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2)))
     out = row(numbers(3, 1, 6, 6))
     assert out.grad_fn.name() == "ReluBackward0"
     assert out.grad_fn.next_functions[0][0].name() == "MaxPool2DWithIndicesBackward0"
@@ -113,7 +113,7 @@ def test_whoever_listens_sees_what_the_layer_made():
     row, heard = nn.Sequential(nn.Linear(4, 3), nn.ReLU()), []
     row[0].register_forward_hook(lambda module, given, made: heard.append(made))
     expected = row[0](numbers(5, 4))
-    frugal(row)(numbers(5, 4))
+    written_in_place(row)(numbers(5, 4))
     assert torch.equal(heard[1], expected)
     assert (expected < 0).any()
 
@@ -121,7 +121,7 @@ def test_whoever_listens_sees_what_the_layer_made():
 def test_whoever_waits_for_a_relu_before_its_pool_gets_it():
     row, heard = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2)), []
     row[1].register_forward_hook(lambda module, given, made: heard.append(made.shape))
-    frugal(row)(numbers(3, 1, 6, 6))
+    written_in_place(row)(numbers(3, 1, 6, 6))
     assert heard == [(3, 2, 4, 4)]
 
 
@@ -130,7 +130,7 @@ def test_whoever_waits_for_a_relu_before_its_pool_gets_it():
 def test_gradients_can_be_listened_to(kind, place):
     row, heard = nn.Sequential(nn.Linear(4, 3), nn.ReLU()), []
     getattr(row[place], f"register_{kind}")(lambda *seen: heard.append(seen[-1][0].shape))
-    frugal(row)(numbers(5, 4).requires_grad_()).sum().backward()
+    written_in_place(row)(numbers(5, 4).requires_grad_()).sum().backward()
     assert heard == [(5, 3)]
 
 
@@ -138,11 +138,11 @@ def test_whoever_listens_before_a_relu_sees_the_layer_and_may_change_it():
     row = nn.Sequential(nn.Linear(4, 3), nn.ReLU())
     row[1].register_forward_pre_hook(lambda module, given: (given[0] + 5,))
     expected = (row[0](numbers(5, 4)) + 5).relu()
-    assert torch.equal(frugal(row)(numbers(5, 4)), expected)
+    assert torch.equal(written_in_place(row)(numbers(5, 4)), expected)
 
 
 def test_whoever_listens_everywhere_hears_all():
-    row, heard = frugal(nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2))), []
+    row, heard = written_in_place(nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2))), []
     listens = register_module_forward_hook(lambda module, given, made: heard.append(type(module)))
     try:
         row(numbers(3, 1, 6, 6))
@@ -162,7 +162,7 @@ def test_what_a_relu_is_asked_to_write_over_is_written_over():
             return self.parts(made).sum() + made.sum()
 
     inputs = numbers(3, 1, 6, 6)
-    assert torch.equal(Shares()(inputs), frugal(Shares())(inputs))
+    assert torch.equal(Shares()(inputs), written_in_place(Shares())(inputs))
 
 
 def test_parts_that_a_model_calls_by_itself_write_over_nothing():
@@ -175,6 +175,6 @@ def test_parts_that_a_model_calls_by_itself_write_over_nothing():
             before = self.parts[0](inputs)
             return before, self.parts[1](before)
 
-    before, after = frugal(Skips())(numbers(5, 4))
+    before, after = written_in_place(Skips())(numbers(5, 4))
     assert (before < 0).any()
     assert torch.equal(before.relu(), after)

@@ -10,9 +10,9 @@ from torch.func import functional_call
 from torch.nn.functional import cross_entropy, kl_div
 from torch.nn.utils import parameters_to_vector
 
-from fedtide.engines.fast.chain import chain_of
-from fedtide.engines.fast.kernels import Moves, Rows, Teacher, gradients, prepare, walk
 from fedtide.core.layout import Layout
+from fedtide.engines.fast.chain import chain_of
+from fedtide.engines.fast.kernels import Moves, StoredBatches, Teacher, gradients, prepare, walk
 
 pytestmark = pytest.mark.portable
 EXAMPLES = 90
@@ -42,7 +42,7 @@ def some_rows(width, classes, sizes, batch, dtype=np.float64):
     places = rng.integers(EXAMPLES, size=(*sizes.shape, batch))
     labels = rng.integers(classes, size=EXAMPLES)
     inputs = rng.normal(size=(EXAMPLES, width)).astype(dtype)
-    return Rows(inputs, places, labels[places], sizes)
+    return StoredBatches(inputs, places, labels[places], sizes)
 
 
 def stack_of(net, count):
@@ -111,7 +111,7 @@ def test_one_step_by_hand():
     """
     chain = chain_of(nn.Linear(2, 2))
     inputs = np.array([[1.0, 2], [9, 9], [3, 5]])
-    rows = Rows(inputs, np.array([[[0, 2]]]), np.array([[[0, 1]]]), np.array([[2]]))
+    rows = StoredBatches(inputs, np.array([[[0, 2]]]), np.array([[[0, 1]]]), np.array([[2]]))
     y = torch.zeros(1, 6, dtype=torch.float64)
     found, seen = gradients(chain, y, rows)
     assert found.tolist() == [[0.5, 0.75, -0.5, -0.75, 0, 0]]
@@ -152,7 +152,7 @@ def test_a_teacher_by_hand():
     """
     chain = chain_of(nn.Linear(2, 2))
     inputs = np.array([[1.0, 2], [9, 9], [3, 5]])
-    rows = Rows(inputs, np.array([[[0, 2]]]), np.array([[[0, 1]]]), np.array([[2]]))
+    rows = StoredBatches(inputs, np.array([[[0, 2]]]), np.array([[[0, 1]]]), np.array([[2]]))
     y = torch.empty(1, 6, dtype=torch.float64)
     teacher = torch.tensor([0, 0, 0, 0, np.log(3), 0], dtype=torch.float64)
     seen = walk(chain, 0 * teacher, y, None, rows, Moves(0.1, teacher=Teacher(teacher, 2.0)))
@@ -194,7 +194,7 @@ def test_velocities_go_on_from_where_they_were():
     at_once, speed = torch.empty_like(y), v.clone()
     walk(chain_of(net), y[0], at_once, speed, rows, Moves(0.1, 0.9))
     for k in range(2):
-        one = Rows(rows.inputs, *(field[:, k : k + 1] for field in rows[1:]))
+        one = StoredBatches(rows.inputs, *(field[:, k : k + 1] for field in rows[1:]))
         walk(chain_of(net), y[0].clone(), y, v, one, Moves(0.1, 0.9))
     assert torch.equal(y, at_once)
     assert torch.equal(v, speed)
