@@ -188,7 +188,7 @@ def test_moon_penalty():
     y = torch.tensor([2.0, 0.0], dtype=torch.float64, requires_grad=True)
     down = Down(torch.tensor([0.0, 1.0], dtype=torch.float64))
     mine = Memory(torch.tensor([1.0, 0.0], dtype=torch.float64))
-    penalty = moon.penalty(y, look(y), look, down, mine)
+    penalty = moon.penalty(y, look(y), None, look, down, mine)
     assert penalty.tolist() == close(3 * log(1 + exp(2)))
     (gradient,) = torch.autograd.grad(penalty.sum(), y)
     assert gradient.tolist() == close(0, -3 / (1 + exp(-2)))
@@ -202,7 +202,7 @@ def test_moon_newcomer():
 
     moon, down = Moon(mu=3.0), Down(torch.tensor([0.0, 1.0], dtype=torch.float64))
     y = torch.tensor([2.0, 1.0], dtype=torch.float64, requires_grad=True)
-    penalty = moon.penalty(y, look(y), look, down, moon.memory(down))
+    penalty = moon.penalty(y, look(y), None, look, down, moon.memory(down))
     assert penalty.tolist() == close(3 * log(2))
     assert torch.autograd.grad(penalty.sum(), y)[0].tolist() == close(0, 0)
 

@@ -11,11 +11,15 @@ from fedtide.algorithms.fedavg import FedAvg
 from fedtide.algorithms.moon import Moon
 from fedtide.algorithms.scaffold import Scaffold
 from fedtide.core.errors import ConfigError
-from fedtide.core.types import Nothing, Outputs
+from fedtide.core.types import Batch, Nothing, Outputs
+from fedtide.training.client import added
+from fedtide.training.messages import Broadcast
+from fedtide.training.optimisers import Sgd
 
 X, TEACHER = torch.tensor([1.0]), torch.tensor([7.0])
 DOWN = Server(X, Nothing(), TEACHER)
 STUDENT = Outputs(torch.zeros(1, 1), torch.tensor([[0.0, 0.0]]))  # 1/2, 1/2
+BATCH = Batch(torch.zeros(1, 1), torch.zeros(1, dtype=torch.long), torch.ones(1))
 OLD = torch.tensor([[math.log(3.0), 0.0]])  # 3/4, 1/4
 
 
@@ -26,16 +30,19 @@ def look(x):
 
 def test_kl():
     """3/4 log(3/4 / 1/2) + 1/4 log(1/4 / 1/2) = 0.75 log 1.5 - 0.25 log 2."""
-    value = Continuous(weight=2.0).penalty(X, STUDENT, look, DOWN, Nothing())
+    algorithm = Continuous(weight=2.0)
+    assert algorithm.penalty(X, STUDENT, BATCH, look, DOWN, Nothing()) == 0
+    broadcast = Broadcast(algorithm, Sgd(), 0.1, DOWN, {}, 0)
+    value = added(broadcast, X, STUDENT, BATCH, look, Nothing())
     assert value.tolist() == pytest.approx([2 * (0.75 * math.log(1.5) - 0.25 * math.log(2))])
 
 
 def test_relation():
     """Targets are sigmoids, 3/4 and 1/2; the student says 1/2 twice: -log(1/2) each, mean log 2."""
-    value = Continuous(loss="relation").penalty(X, STUDENT, look, DOWN, Nothing())
+    value = Continuous(loss="relation").penalty(X, STUDENT, BATCH, look, DOWN, Nothing())
     assert value.tolist() == pytest.approx([math.log(2)])
     surer = Outputs(torch.zeros(1, 1), torch.tensor([[math.log(3.0), 0.0]]))
-    value = Continuous(loss="relation").penalty(X, surer, look, DOWN, Nothing())
+    value = Continuous(loss="relation").penalty(X, surer, BATCH, look, DOWN, Nothing())
     first = -(0.75 * math.log(0.75) + 0.25 * math.log(0.25))
     assert value.tolist() == pytest.approx([(first + math.log(2)) / 2])
 

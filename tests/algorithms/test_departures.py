@@ -14,6 +14,7 @@ from fedtide.algorithms.modified import ModifiedAfaCD, ModifiedFedAvg
 from fedtide.algorithms.osafl import Osafl
 from fedtide.algorithms.scaffold import Scaffold
 from tests.algorithms.quadratic import Parabolas
+from tests.worlds import train_cohort
 
 
 def change(world, present, left=(), came=()):
@@ -88,8 +89,10 @@ def test_fedau_counts_from_the_round_in_which_a_client_came():
     down = world.algorithm.broadcast(world.server)
     one = np.array([1])
     for age, weight in ((0, 1.0), (49, 1.0), (60, 50.0)):  # cut at 50: an interval that is over
-        run = world.engine.run
-        done = run(world.algorithm, world.rule, 0.5, down, {}, one, one, 60, ages=np.array([age]))
+        ages = np.array([age])
+        done = train_cohort(
+            world.engine, world.algorithm, world.rule, 0.5, down, {}, one, one, 60, ages=ages
+        )
         assert done.up.omega.item() == weight
 
 

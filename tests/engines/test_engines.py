@@ -289,11 +289,14 @@ def test_auto_compiles_large_chains_of_linear_layers():
 def test_auto_does_not_compile_for_a_moments_work():
     engine = build("auto", chain(), client_data())
     assert type(engine) is Vectorised
-    assert engine.why == "vectorised: Sequential can be stacked over clients, and is soon done"
+    assert (
+        engine.why
+        == "vectorised: Sequential can be stacked over clients, and is too small to be worth compiling"
+    )
 
 
 def test_without_a_compiler_chains_are_stacked(monkeypatch):
-    monkeypatch.setattr("fedtide.engines.kinds.find_spec", lambda name: None)
+    monkeypatch.setattr("fedtide.engines.trial.find_spec", lambda name: None)
     engine = build("auto", chain(width=600), client_data())
     assert type(engine) is Vectorised
     assert engine.why == (
@@ -392,7 +395,7 @@ def test_one_process_compiles_at_a_time(tmp_path, monkeypatch):
 
 def test_a_compiler_that_does_not_load(monkeypatch):
     monkeypatch.setitem(sys.modules, "numba", None)
-    monkeypatch.setattr("fedtide.engines.kinds.find_spec", lambda name: name)
+    monkeypatch.setattr("fedtide.engines.trial.find_spec", lambda name: name)
     engine = build("auto", chain(width=600), client_data())
     assert type(engine) is Vectorised
     assert "but not compiled: the package numba does not load: " in engine.why

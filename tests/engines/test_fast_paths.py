@@ -2,7 +2,7 @@
 
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fedtide.algorithms import ALGORITHMS
-from fedtide.algorithms.base import Context
+from fedtide.algorithms.base import Context, stacked
 from fedtide.algorithms.continuous import Continuous
 from fedtide.algorithms.fedavg import FedAvg
 from fedtide.algorithms.fedprox import FedProx
@@ -104,7 +104,7 @@ def test_the_closed_form_computes_what_the_loop_computes(kind, rule):
 class Held(FedAvg):
     """A penalty on everything a penalty can see: the model, its features, its logits, other looks."""
 
-    def penalty(self, y, out, look, down, mine):
+    def penalty(self, y, out, batch, look, down, mine):
         drift = (y - 2 * down.x).square().sum()
         features = (out.features * look(down.x).features).flatten(1).sin().sum(1)
         return 0.1 * drift + features + 0.3 * (out.logits * look(0.5 * y).logits.cos()).sum(1)
@@ -141,8 +141,7 @@ class Backwards(Sgd):
 class Added(FedAvg):
     """Adds what fits its vectors only by broadcasting."""
 
-    stacks = True
-
+    @stacked
     def direction(self, grad, y, k, down, mine):
         return grad + down.x.mean()
 
@@ -151,8 +150,7 @@ class Added(FedAvg):
 class Sly(FedAvg):
     """Looks at the step without asking what it is."""
 
-    stacks = True
-
+    @stacked
     def direction(self, grad, y, k, down, mine):
         return grad + down.x if isinstance(k, int) and k >= 1 else grad
 
@@ -177,12 +175,11 @@ def test_what_only_looks_like_sgd_is_not_taken_for_it(algorithm, rule):
 class Noisy(FedAvg):
     """Random numbers where there should be none; at least they are drawn at every step."""
 
-    stacks = True
-
+    @stacked
     def direction(self, grad, y, k, down, mine):
         return grad + torch.randn_like(down.x)
 
-    def penalty(self, y, out, look, down, mine):
+    def penalty(self, y, out, batch, look, down, mine):
         return 1e-9 * torch.randn(()) * out.logits.sum(1)
 
 
@@ -310,11 +307,10 @@ class Whole(NamedTuple):
 class SendsAll(FedAvg):
     """Clients send and keep the very tensor that they trained."""
 
-    stacks: ClassVar[bool] = True
-
     def memory(self, down):
         return Whole(down.x)
 
+    @stacked
     def report(self, y, walk, down, mine):
         return Whole(y), Whole(y)
 
@@ -365,11 +361,12 @@ def test_rounds_with_a_teacher_are_one_call(monkeypatch):
     def never(*arguments):
         raise AssertionError("this round is not compiled whole")
 
-    monkeypatch.setattr(Vectorised, "train", never)
     ready = images().prepared(1 << 20)
-    assert trained(engine("compiled", mlp, ready), Continuous(of=FedProx()), Sgd(momentum=0.9))
+    compiled, other = (engine("compiled", mlp, ready) for _ in range(2))
+    monkeypatch.setattr(Vectorised, "train", never)
+    assert trained(compiled, Continuous(of=FedProx()), Sgd(momentum=0.9))
     with pytest.raises(AssertionError, match="not compiled whole"):
-        trained(engine("compiled", mlp, ready), Continuous(loss="relation"), Sgd())
+        trained(other, Continuous(loss="relation"), Sgd())
 
 
 class Remembers(nn.Module):
@@ -436,16 +433,13 @@ def test_convolutions_parameter_by_parameter(first):
         torch.testing.assert_close(mine, theirs, atol=1e-12, rtol=1e-12)
 
 
-def test_a_task_is_frugal():
-    task = Task(convolutions())
-    x = task.initial.x.requires_grad_()
-    out = task.train(x, {}, torch.rand(2, 1, 8, 8))[0].logits
-    names, waiting = [], [out.grad_fn]
-    while waiting:
-        node = waiting.pop()
-        names.append(node.name())
-        waiting += [each for each, _ in node.next_functions if each]
-    assert names.index("ReluBackward0") < names.index("MaxPool2DWithIndicesBackward0")
+def test_engines_rewrite_sequences_of_layers_and_tasks_do_not():
+    def sequences(task):
+        parts = task.structure.modules()
+        return {type(part) is nn.Sequential for part in parts if isinstance(part, nn.Sequential)}
+
+    assert sequences(Task(convolutions())) == {True}
+    assert sequences(engine("loop", convolutions).task) == {False}
 
 
 def test_buffers_of_a_chain_stay():

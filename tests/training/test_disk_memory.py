@@ -12,7 +12,6 @@ import torch
 
 from fedtide import Data, Experiment, Train, run
 from fedtide.algorithms.scaffold import Scaffold
-from fedtide.core.errors import ConfigError
 from fedtide.core.types import Nothing
 from fedtide.population.participation import Uniform
 from fedtide.population.sessions import Fixed
@@ -166,8 +165,3 @@ def test_a_run_is_the_same_run():
         return run(experiment).model.x
 
     assert torch.equal(ending("ram"), ending("disk"))
-
-
-def test_ray_keeps_its_rows_with_its_actors():
-    with pytest.raises(ConfigError, match=r"engine.memory must be 'ram' with kind = 'ray'"):
-        settings_of(kind="ray", memory="disk")
