@@ -439,7 +439,7 @@ def test_engines_rewrite_sequences_of_layers_and_tasks_do_not():
         return {type(part) is nn.Sequential for part in parts if isinstance(part, nn.Sequential)}
 
     assert sequences(Task(convolutions())) == {True}
-    assert sequences(engine("loop", convolutions).task) == {False}
+    assert sequences(engine("loop", convolutions, images()).task) == {False}
 
 
 def test_buffers_of_a_chain_stay():

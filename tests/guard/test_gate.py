@@ -118,7 +118,7 @@ class Observed(Checkpoints):
     """The state of the run and the clients' memories after every round."""
 
     def after(self, rounds, state, memory, journal):
-        self.state, self.memory = state[0], memory
+        self.state, self.memory = state, memory
 
 
 @pytest.mark.parametrize("memories", ["discard", "keep"])
