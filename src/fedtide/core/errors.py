@@ -1,4 +1,4 @@
-"""Everything FedTide raises on purpose.
+"""All errors that FedTide raises on purpose.
 
     FedTideError
     ├── ConfigError     a study file or an argument is wrong
@@ -17,7 +17,7 @@ from importlib.util import find_spec
 
 
 class FedTideError(Exception):
-    """The root of the tree; catch it to catch everything FedTide raises on purpose."""
+    """The base class of all errors that FedTide raises on purpose."""
 
 
 class ConfigError(FedTideError, ValueError):
@@ -33,7 +33,7 @@ class EngineError(FedTideError):
 
 
 class TrainingError(FedTideError):
-    """Training broke down."""
+    """Training broke down: the loss is no longer a number, or has diverged."""
 
 
 class OutputError(FedTideError):
@@ -41,7 +41,7 @@ class OutputError(FedTideError):
 
 
 def require(holds: bool, where: str, must: str, got: object, do: str = "") -> None:
-    """Raise a `ConfigError` in the shape of the house unless `holds`."""
+    """Raise a `ConfigError` (where, what it must be, what it got, what to do) unless `holds`."""
     if not holds:
         raise ConfigError(f"{where} must be {must}. Got {got!r}." + (f" {do}" if do else ""))
 
@@ -57,7 +57,7 @@ def needs(where: str, extra: str, *packages: str) -> None:
 
 
 def choices(word: str, known: Iterable[str]) -> str:
-    """Help for an unknown word: the nearest known one, or all of them."""
+    """A sentence for an unknown word: the most similar known one, or all of them."""
     known = sorted(known)
     near = get_close_matches(word, known, n=1)
     return f"Did you mean {near[0]!r}?" if near else f"Choose from: {', '.join(known)}."
@@ -65,7 +65,10 @@ def choices(word: str, known: Iterable[str]) -> str:
 
 @contextmanager
 def memory_explained() -> Iterator[None]:
-    """Say what to do where something is too large for this machine; numpy and torch have their own words."""
+    """Turn an out-of-memory error into an `EngineError` that says what to do.
+
+    Python and numpy raise a MemoryError, torch a RuntimeError with one of a few phrases.
+    """
     try:
         yield
     except (MemoryError, RuntimeError) as error:
