@@ -197,7 +197,7 @@ def test_the_site_has_pages_from_outside_and_fetches_nothing(site):
 
 def test_the_api_reference_has_every_public_name(site):
     page = (site / "api.html").read_text()
-    headings = set(re.findall(r'doc-object-name[^>]*>(\w+)<', page))
+    headings = set(re.findall(r"doc-object-name[^>]*>(\w+)<", page))
     assert set(fedtide.__all__) - {"__version__"} <= headings
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -140,7 +140,9 @@ def _first_seed(rows: Sequence[ChartRow]) -> list[str]:
 def _moves(rows: Sequence[ChartRow]) -> list[Chart]:
     """How many clients arrived and left in each round."""
 
-    def draw(row: ChartRow, key: str, sign: int, colour: str) -> Figure | None:
+    def draw(
+        row: ChartRow, key: Literal["arrived", "left"], sign: int, colour: str
+    ) -> Figure | None:
         lines = [line for line in first_run(row)[1] if _moved(line) and line["t"]]
         if not any(line[key]["clients"] for line in lines):
             return None
@@ -159,7 +161,8 @@ def _moves(rows: Sequence[ChartRow]) -> list[Chart]:
     drawn = layout("round in which they arrived or left", "clients (arrived +, left -)")
     drawn["barmode"], drawn["xaxis"]["tickformat"] = "relative", "d"
     drawn["yaxis"]["zeroline"] = True
-    if len(bars := [trace for trace in traces if trace]) == 0:
+    bars = [trace for trace in traces if trace]
+    if not bars:
         return []
     notes = ["Above zero: arrived. Below: left.", *_first_seed(rows)]
     title = "How many clients arrived and left"
