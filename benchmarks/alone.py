@@ -50,7 +50,7 @@ def w9(memory: str = "ram") -> Facts:
 
     from fedtide import Data, Evaluation, Experiment, Train, from_tensors, run
     from fedtide.algorithms.scaffold import Scaffold
-    from fedtide.engines.kinds import EngineChoice
+    from fedtide.engines.kinds import AutoSettings
     from fedtide.population.participation import Uniform
     from fedtide.population.sessions import Fixed
 
@@ -70,7 +70,7 @@ def w9(memory: str = "ram") -> Facts:
             participation=Uniform(clients=1000),
             algorithm=Scaffold(),
             train=Train(steps=1, batch_size=1),
-            engine=EngineChoice(memory=memory),  # type: ignore[arg-type]
+            engine=AutoSettings(memory=memory),  # type: ignore[arg-type]
             evaluation=Evaluation(every=rounds),
         ),
         watch=watch,

@@ -23,7 +23,7 @@ from fedtide.core.types import Cohort, Examples
 from fedtide.data.batches import Batching, ClientData
 from fedtide.data.holdings import Static
 from fedtide.engines.base import Engine
-from fedtide.engines.kinds import EngineChoice, shared
+from fedtide.engines.kinds import ENGINES, RaySettings, shared
 from fedtide.engines.malloc import keep_freed_memory
 from fedtide.tasks.task import Task
 from fedtide.training.optimisers import Sgd
@@ -71,7 +71,7 @@ def data(clients: int, each: int, shape: tuple[int, ...], **batching: int) -> Cl
 
 def engine(kind: str, model: str, clients: ClientData, **settings: object) -> Engine:
     torch.manual_seed(0)
-    choice = EngineChoice(kind=kind, device="cpu", **settings)
+    choice = ENGINES[kind](device="cpu", **settings)
     return choice.build(Task(build(model)), clients, "average")
 
 
@@ -190,7 +190,7 @@ def cohorts() -> None:
 
 def main() -> None:
     torch.set_num_threads(1)
-    with shared([EngineChoice(kind="ray", actors=ACTORS)]):
+    with shared([RaySettings(actors=ACTORS)]):
         memories()
         cohorts()
         keep_freed_memory()  # as every run does; it would blur what the server needs

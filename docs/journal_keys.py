@@ -46,7 +46,7 @@ JSON = {
     "list[list[float]]": "list of lists of numbers",
     "dict[str, float]": "object of numbers",
     "dict[str, str]": "object of texts",
-    "Moved": "object: `clients`, `ids`",
+    "ClientMoves": "object: `clients`, `ids`",
     "HeldLabels": "object: `ids`, `labels`",
     "FairnessView": "object: `groups`, `labels`, `histogram`",
 }

@@ -8,7 +8,7 @@ from typing import Any
 
 from mkdocs.structure.files import File, Files, InclusionLevel
 
-OUTSIDE = ("CHANGELOG.md", "CONTRIBUTING.md", "examples/*.py", "studies/**/*.*")
+OUTSIDE = ("CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "examples/*.py", "studies/**/*.*")
 LINK = re.compile(r"\]\((?![a-z]+:|#)([^)#\s]+)")
 
 
@@ -47,6 +47,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     """Turn links of the repository into links of the site."""
     root = Path(config.config_file_path).parent
     here = page.file.src_uri
+    if here == "index.md":
+        page.meta["hide"] = ["navigation"]  # its menu would have one entry
     inside = (root / "docs" / here).exists()
     folder = posixpath.dirname(f"docs/{here}" if inside else here)
 

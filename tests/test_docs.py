@@ -19,6 +19,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
+import fedtide
 from fedtide import config
 from fedtide.cli import app
 from fedtide.run.experiment import Experiment
@@ -163,10 +164,21 @@ def test_no_command_opens_flower_to_a_network(page):
     assert "-L 127.0.0.1:8000:127.0.0.1:8000" in text
 
 
-def test_the_site_builds_without_warnings(tmp_path):
+def test_the_version_is_the_same_everywhere():
+    number = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    citation = (ROOT / "CITATION.cff").read_text()
+    changes = re.findall(r"^## \[(.+)\]", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    assert re.findall(r"^version: (.+)", citation, re.M) == [number]
+    assert changes[0] == number
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The documentation as a site; building it must not give a warning."""
     pytest.importorskip("material")
+    folder = tmp_path_factory.mktemp("site")
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "-d", tmp_path],
+        [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "-d", folder],
         cwd=ROOT,
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
@@ -174,8 +186,32 @@ def test_the_site_builds_without_warnings(tmp_path):
         check=False,
     )
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
-    page = (tmp_path / "papers" / "index.html").read_text()
-    assert 'href="../studies/papers/dimc/"' in page  # a page from outside docs/
-    assert not re.search(
-        r'(src|<link[^>]* href)="https?://', page
-    )  # nothing is fetched from elsewhere
+    return folder
+
+
+def test_the_site_has_pages_from_outside_and_fetches_nothing(site):
+    assert 'href="studies/papers/dimc/index.html"' in (site / "papers.html").read_text()
+    for page in site.glob("*.html"):
+        assert not re.search(r'(src|<link[^>]* href)="https?://', page.read_text()), page.name
+
+
+def test_the_api_reference_has_every_public_name(site):
+    page = (site / "api.html").read_text()
+    headings = set(re.findall(r"doc-object-name[^>]*>(\w+)<", page))
+    assert set(fedtide.__all__) - {"__version__"} <= headings
+
+
+def test_the_reference_of_the_command_line_has_every_command(site):
+    page = (site / "command-line.html").read_text()
+    for name, command in get_command(app).commands.items():
+        for inner in getattr(command, "commands", {"": None}):
+            assert f'id="{" ".join(["fedtide", name, inner]).strip().replace(" ", "-")}"' in page
+
+
+def test_search_works_in_pages_that_are_opened_as_files(site, chromium):
+    page = chromium.new_page()
+    page.goto((site / "index.html").as_uri())
+    page.locator(".md-search__input").click()
+    page.locator(".md-search__input").type("stragglers")
+    page.wait_for_selector(".md-search-result__item a[href*='network.html']", timeout=120_000)
+    page.close()

@@ -144,7 +144,7 @@ WRONG = [
     ),
     (
         {"population": {"kind": "pattern", "sessions": [[0, 0]]}},
-        "population.sessions[0] must be without repetition.",
+        "population.sessions[0] must be a list without repeated clients.",
     ),
     (
         {"compare": {"start": "cold"}},

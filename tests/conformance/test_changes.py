@@ -69,7 +69,7 @@ class Observed(Checkpoints):
 
     def after(self, rounds, state, memory, journal):
         ids, kept = memory.kept(memory.clients)
-        self.rounds.append((state[0], {int(c): rows(kept, u) for u, c in enumerate(ids)}))
+        self.rounds.append((state, {int(c): rows(kept, u) for u, c in enumerate(ids)}))
 
 
 def observed(e):

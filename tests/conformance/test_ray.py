@@ -323,7 +323,7 @@ class Watching(Checkpoints):
 
     def after(self, rounds, state, memory, journal):
         _, kept = memory.kept(np.sort(memory.clients))
-        self.seen.append((state[0].server, kept))
+        self.seen.append((state.server, kept))
 
 
 def stored(ids, memories):

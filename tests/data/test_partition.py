@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedtide.core.errors import ConfigError
-from fedtide.data import partition as module
+from fedtide.data import mixtures, partition
 from fedtide.data.partition import PARTITIONS
 
 DIRICHLET = [kind for kind in PARTITIONS if kind.startswith("dirichlet")]
@@ -134,7 +134,7 @@ def test_thousands_of_clients_and_extreme_alpha_end(kind, alpha):
 
 
 def test_draws_in_blocks_keep_their_promises(monkeypatch):
-    monkeypatch.setattr(module, "BLOCK", 64)
+    monkeypatch.setattr(mixtures, "BLOCK", 64)
     owners = build("dirichlet", 0.05).owners(twenty_of_each(), 7, generator())
     assert sorted(sizes(owners, 7)) == [28] * 3 + [29] * 4
 
@@ -191,7 +191,7 @@ def published_law(quotas, shares, room, interleaved):
 def test_labels_have_the_law_of_the_published_loop(kind, quotas, monkeypatch):
     shares = np.array([[0.8, 0.15, 0.05], [0.7, 0.1, 0.2], [0.3, 0.6, 0.1]])
     targets = np.array([0, 1, 2, 1, 0, 1, 2])
-    monkeypatch.setattr(module, "_log_dirichlet", lambda *_: np.log(shares))
+    monkeypatch.setattr(mixtures, "log_dirichlet", lambda *_: np.log(shares))
     rng, runs, seen = generator(11), 4_000, Counter()
     for _ in range(runs):
         owners = build(kind).owners(targets, 3, rng)
@@ -203,26 +203,6 @@ def test_labels_have_the_law_of_the_published_loop(kind, quotas, monkeypatch):
     for end, chance in law.items():
         spread = np.sqrt(runs * chance * (1 - chance))
         assert abs(seen[end] - runs * chance) < 5 * spread + 3
-
-
-def test_labels_close_in_the_order_in_which_they_run_out():
-    """Client 0 wants 0, then 1; client 1 wants 1, then 2. Turns 0 0 1 1 1, room 1 2 2.
-
-    0 takes 0, finds it empty, takes 1; 1 takes the last 1, then 2 and 2.
-    """
-    shares = np.array([[0.0, -100.0, -200.0], [-200.0, 0.0, -100.0]])
-    turns, room = np.array([0, 0, 1, 1, 1]), np.array([1, 2, 2])
-    assert module._labels_drawn(turns, shares, room, generator()).tolist() == [0, 1, 1, 2, 2]
-
-
-def test_log_dirichlet_has_the_moments_of_a_dirichlet():
-    alpha = np.array([0.05, 0.5, 2.0])
-    draws = np.exp(module._log_dirichlet(alpha, 100_000, generator(5)))
-    mean = alpha / alpha.sum()
-    variance = mean * (1 - mean) / (alpha.sum() + 1)
-    assert draws.sum(axis=1) == pytest.approx(1)
-    assert draws.mean(axis=0) == pytest.approx(mean, rel=0.05)
-    assert draws.var(axis=0) == pytest.approx(variance, rel=0.05)
 
 
 # By hand
@@ -311,7 +291,7 @@ def test_proportional_cuts_by_hand(monkeypatch):
     -> cumulative 1.82, 3.64, 5 -> rounded ends 2, 4, 5.
     """
     mixtures = np.array([[0.2, 0.8], [0.2, 0.8], [0.4, 0.6]])
-    monkeypatch.setattr(module, "_log_dirichlet", lambda *_: np.log(mixtures))
+    monkeypatch.setattr(partition, "log_dirichlet", lambda *_: np.log(mixtures))
     targets = np.array([0, 1, 0, 1, 0, 1, 0, 1, 1])
     owners = build("dirichlet-proportional").owners(targets, 3, generator())
     assert owners[targets == 0].tolist() == [0, 1, 2, 2]
@@ -323,17 +303,10 @@ def test_hetero_cuts_by_hand(monkeypatch):
 
     Label 1: .2, .1 of .3 of 4 -> ends 0, 2.67, 4, cut to 0, 2, 4.
     """
-    monkeypatch.setattr(module, "_log_dirichlet", lambda *_: np.log([[0.7, 0.2, 0.1]]))
+    monkeypatch.setattr(partition, "log_dirichlet", lambda *_: np.log([[0.7, 0.2, 0.1]]))
     targets = np.repeat([0, 1], [8, 4])
     owners = build("dirichlet-hetero", minimum=0).owners(targets, 3, generator())
     assert table(owners, targets, 3, 2).tolist() == [[5, 0], [2, 2], [1, 2]]
-
-
-def test_the_poorest_are_topped_up_from_the_richest():
-    """Sizes 9, 4, 1, 0 and a minimum of 3: five examples move, all from client 0 (9 -> 4)."""
-    owners = module._topped_up(np.repeat([0, 1, 2], [9, 4, 1]), 4, 3, generator())
-    assert sizes(owners, 4).tolist() == [4, 4, 3, 3]
-    assert owners[9:].tolist() == [1, 1, 1, 1, 2]
 
 
 def test_natural_clients_follow_the_keys():

@@ -191,7 +191,7 @@ def test_likeness_is_a_cosine_within_the_genre():
     ("settings", "groups", "where"),
     [
         ({"users": 5}, [Group(2)], "population.clients"),
-        ({}, [Group(2, (1, 2))], "population must be clients who ask"),
+        ({}, [Group(2, (1, 2))], "population must be one group of clients without labels"),
     ],
 )
 def test_populations_that_do_not_fit_the_users(settings, groups, where):

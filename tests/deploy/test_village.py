@@ -248,7 +248,7 @@ class Known(Checkpoints):
 
     def after(self, rounds, state, memory, journal):
         ids, kept = memory.kept(memory.clients)
-        self.rounds.append((state[0], ids, kept))
+        self.rounds.append((state, ids, kept))
 
 
 CHANGES = 'kind = "pattern", sessions = [[0, 1, 2], [0, 1], [1, 2], [0, 2], [0, 1, 2]]'

@@ -22,8 +22,7 @@ from fedtide.population.participation import Uniform
 from fedtide.population.sessions import Fixed
 from fedtide.run.execute import run_study
 from fedtide.run.study import Cell, Study
-from fedtide.show.terminal import results
-from tests.worlds import settings_of
+from fedtide.show.terminal import result_table
 
 PRIVATE = Experiment(
     data=Data(name="digits"),
@@ -144,14 +143,14 @@ def test_buffers_that_stay_are_fine(policy):
 def test_summary_and_terminal_call_it_simulated(tmp_path):
     e = replace(PRIVATE, population=Fixed(clients=100, rounds=2))
     study = Study(name="private", cells=(Cell({}, e),), seeds=(1,))
-    folder, summary = run_study(study, tmp_path, jobs=1)
-    told = summary["cells"][0]["metrics"]
+    outcome = run_study(study, tmp_path, jobs=1)
+    told = outcome.summary["cells"][0]["metrics"]
     assert "simulated_epsilon" in told
     assert "epsilon" not in told
-    titles = [column.header for column in results(study, summary).columns]
+    titles = [column.header for column in result_table(outcome.results).columns]
     assert "simulated\nepsilon" in titles
     assert "epsilon" not in titles
-    assert "privacy (simulated epsilon)" in (folder.path / "report.html").read_text()
+    assert "privacy (simulated epsilon)" in (outcome.folder.path / "report.html").read_text()
 
 
 def test_secret_noise_is_normal_and_never_the_same():

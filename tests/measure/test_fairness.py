@@ -84,11 +84,11 @@ def test_in_a_run():
 
 def test_in_the_report(tmp_path):
     folder, summary = run_study(study("test", TABLE), tmp_path, jobs=1)
-    page = (folder.path / "report.html").read_text()
-    assert "Whom the final model serves" in page
-    assert "How often clients took part" in page
+    title, page = "Accuracy of clients by how often they took part", folder.path / "report.html"
+    assert title in page.read_text()
+    assert "How often clients took part" in page.read_text()
     assert "snapshot_share" in summary["cells"][0]["metrics"]
     plain = TABLE | {"evaluation": {"every": 4}, "participation": "full"}
     folder, summary = run_study(study("plain", plain), tmp_path, jobs=1)
-    assert "Whom the final model serves" not in (folder.path / "report.html").read_text()
+    assert title not in (folder.path / "report.html").read_text()
     assert "snapshot_share" not in summary["cells"][0]["metrics"]

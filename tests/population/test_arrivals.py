@@ -43,7 +43,7 @@ def test_files_that_are_no_trace(tmp_path, text):
     file.write_text(text)
     with pytest.raises(ConfigError, match=r"^population\.file must be a CSV file with"):
         VisitTrace(file=str(file))
-    with pytest.raises(ConfigError, match="Check the path, from where fedtide runs"):
+    with pytest.raises(ConfigError, match="the path, as seen from where fedtide runs"):
         VisitTrace(file=str(tmp_path / "missing.csv"))
 
 

@@ -108,6 +108,6 @@ def test_a_law_that_reaches_few_gives_a_smaller_cohort():
     assert cohorts(Beta(a=1e6, b=1, rate=0.5), 3, session(10)) == [[9]] * 3
 
 
-def test_a_law_that_reaches_nobody_is_an_error():
-    with pytest.raises(ConfigError, match="reaches some of the 10 clients"):
+def test_a_law_that_reaches_no_client_is_an_error():
+    with pytest.raises(ConfigError, match="can draw one of the 10 clients"):
         cohorts(Gamma(shape=1000, scale=1), 1, session(10))

@@ -111,9 +111,9 @@ def test_any_trace_gives_cohorts(tmp_path_factory, rows, minutes, asked, replica
 BAD = [
     ("client,start,end\n0,60,0\n", "line 2: end must lie after start. Got '60, 0'."),
     ("client,start,end\n0,5,5\n", "line 2: end must lie after start. Got '5, 5'."),
-    ("client,start,end\n0,0,1\nx,0,1\n", "line 3: client must be a number of a client, 0 or more. Got 'x'."),
-    ("client,start,end\n-1,0,1\n", "line 2: client must be a number of a client, 0 or more. Got '-1'."),
-    ("client,start,end\n0.5,0,1\n", "line 2: client must be a number of a client, 0 or more. Got '0.5'."),
+    ("client,start,end\n0,0,1\nx,0,1\n", "3: client must be the number of a client, 0 or more. Got 'x'."),
+    ("client,start,end\n-1,0,1\n", "line 2: client must be the number of a client, 0 or more. Got '-1'."),
+    ("client,start,end\n0.5,0,1\n", "line 2: client must be the number of a client, 0 or more. Got '0.5'."),
     ("client,start,end\n0,nan,1\n", "line 2: start must be a finite number. Got 'nan'."),
     ("client,start,end\n0,0,inf\n", "line 2: end must be a finite number. Got 'inf'."),
     ("client,start,end\n0,0\n", "line 2: it must have 3 fields."),

@@ -1,4 +1,4 @@
-"""Who takes part: everybody, or a uniformly random cohort."""
+"""Full participation, and uniformly random cohorts."""
 
 import numpy as np
 import pytest
@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from fedtide.core.errors import ConfigError
 from fedtide.core.types import Nothing, Session
 from fedtide.population.participation import Full, Uniform
+from fedtide.population.process import rounded_down, rounded_up
 
 
 def session(clients, number=0):
@@ -71,8 +72,15 @@ def test_large_populations_are_drawn_evenly():
 @pytest.mark.parametrize(
     ("rate", "population", "count"), [(0.1, 100, 10), (0.5, 5, 2), (0.01, 10, 1), (1.0, 7, 7)]
 )
-def test_a_rate_is_rounded_down_but_never_to_nobody(rate, population, count):
+def test_a_rate_is_rounded_down_but_never_to_zero(rate, population, count):
     assert len(draw(Uniform(rate=rate), 0, range(population))) == count
+
+
+def test_rates_that_are_no_binary_fractions_give_the_cohort_of_the_decimal_number():
+    """0.29 * 100 is 28.999999999999996 and 0.07 * 100 is 7.000000000000001 in floating point."""
+    assert (0.29 * 100, 0.07 * 100) == (28.999999999999996, 7.000000000000001)
+    assert rounded_down(0.29, 100) == 29
+    assert rounded_up(0.07, 100) == 7
 
 
 def test_a_cohort_larger_than_the_population():

@@ -80,7 +80,7 @@ def study(tmp_path):
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("undisturbed")
-    return run_study(config.load(written(folder)), folder / "runs", jobs=1)[0].path
+    return run_study(config.load(written(folder)), folder / "runs", jobs=1).folder.path
 
 
 class StopAfter:
@@ -160,7 +160,7 @@ def test_a_study_goes_on_with_what_is_unfinished(study, undisturbed, tmp_path):
     assert summary == expected
 
     report = (folder.path / "report.html").stat().st_mtime_ns
-    assert run_study(plan, out, resume=True)[1]["cells"]  # finished: nothing is done
+    assert run_study(plan, out, resume=True).summary["cells"]  # finished: nothing is done
     assert (folder.path / "report.html").stat().st_mtime_ns == report
 
 
@@ -198,9 +198,9 @@ def test_the_newest_run_with_the_same_settings_goes_on(study, tmp_path):
     assert folder.path == out / "tide/1"
     assert folder.is_finished
     assert not StudyFolder(out / "tide/2").is_finished
-    assert run_study(plan, out, jobs=1)[0].path == out / "tide/3"
-    assert run_study(plan, out, jobs=1, resume=True)[0].path == out / "tide/3"  # finished
-    assert run_study(other, out, jobs=1, resume=True)[0].path == out / "tide/2"
+    assert run_study(plan, out, jobs=1).folder.path == out / "tide/3"
+    assert run_study(plan, out, jobs=1, resume=True).folder.path == out / "tide/3"  # finished
+    assert run_study(other, out, jobs=1, resume=True).folder.path == out / "tide/2"
 
 
 def test_one_folder_belongs_to_one_process(study, tmp_path):

@@ -3,8 +3,13 @@
 import json
 import re
 
+from fedtide.measure.metrics import metrics
+from fedtide.measure.results import Results
 from fedtide.record.folder import StudyFolder, labelled
 from fedtide.show.report.page import write_report
+from fedtide.show.report.rows import chart_rows
+
+ENGINE = "loop: asked for"
 
 
 def line(t, accuracy, per_session=1000, cohort=3, population=4):
@@ -56,8 +61,14 @@ def folder(path, cells, *, seeds=(1, 2), unfinished=(), **about):
             text = "".join(json.dumps(entry) + "\n" for entry in lines)
             (at / "journal.jsonl").write_text(text)
             if (number, seed) not in unfinished:
-                (at / "run.json").write_text('{"metrics": {}, "engine": "loop: asked for"}')
+                end = {"metrics": metrics(lines, study["transition_rounds"]), "engine": ENGINE}
+                (at / "run.json").write_text(json.dumps(end))
     return made
+
+
+def drawn(made):
+    """The rows of a study's results as charts show them."""
+    return chart_rows(Results.read(made).rows)
 
 
 def html(made):

@@ -1,13 +1,14 @@
 """Charts with a dot for every client."""
 
-from fedtide.measure.results import Row
 from fedtide.show.report.charts import AT_CAP, AT_FLOOR, varying
 from fedtide.show.report.clients import DOTS, client_charts
 from fedtide.show.report.colours import look
+from fedtide.show.report.rows import ChartRow
 
 
 def row(number, lines, **more):
-    return Row(number, look(number), f"setting {number}", {}, {}, {7: lines, **more}, [7], {}, [])
+    runs = {7: lines, **more}
+    return ChartRow(number, f"setting {number}", {}, runs, [7], {}, look(number))
 
 
 def lines(rounds, clients=2):

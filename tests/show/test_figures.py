@@ -5,13 +5,13 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from fedtide.measure.results import results
+from fedtide.measure.results import Results
 from fedtide.record.folder import StudyFolder
 from fedtide.show.figures import drawings, write_figures
 from fedtide.show.report.colours import look
 from fedtide.show.report.page import sections
 from fedtide.show.tables import LATEX, table, tex
-from tests.show.made import folder, run
+from tests.show.made import drawn, folder, run
 
 NASTY = r"50% of $x_1 & <b>y</b> | #1 \ {z} ~^"
 
@@ -50,7 +50,7 @@ def small(tmp_path):
 
 
 def test_every_chart_becomes_a_file(study):
-    charts = [chart for part in sections(results(study).rows) for chart in part.charts]
+    charts = [chart for part in sections(drawn(study)) for chart in part.charts]
     names = [drawing.name for chart in charts for drawing in drawings(chart)]
     paths = write_figures(study, "svg")
     assert [path.stem for path in paths] == names
@@ -90,7 +90,7 @@ def test_studies_with_little_to_draw(tmp_path, lines):
 
 
 def test_latex_is_escaped(study):
-    text = table(results(study), "latex")
+    text = table(Results.read(study), "latex")
     assert r"50\% of \$x\_1 \& \textless{}b\textgreater{}y" in text
     assert r"\textbar{} \#1 \textbackslash{} \{z\} \textasciitilde{}\textasciicircum{}" in text
     assert r"$\pm$" in text
@@ -108,7 +108,7 @@ def test_no_letter_of_latex_is_left_alone():
 
 
 def test_markdown_has_a_cell_for_every_column(study):
-    head, rule, *body = table(results(study), "markdown").splitlines()
+    head, rule, *body = table(Results.read(study), "markdown").splitlines()
     count = len(re.findall(r"(?<!\\)\|", head))
     assert [len(re.findall(r"(?<!\\)\|", line)) for line in (rule, *body)] == [count] * 3
     assert r"\<b\>y" in body[0]
@@ -118,4 +118,6 @@ def test_markdown_has_a_cell_for_every_column(study):
 def test_published_numbers_are_in_the_table(tmp_path):
     published = [{"settings": {"case": "a"}, "metric": "accuracy", "value": 0.5}]
     made = folder(tmp_path, [({"case": "a"}, {1: run([0.75])})], seeds=[1], published=published)
-    assert "75.0 (published 50.0 (+25.0))" in table(results(StudyFolder(made.path)), "markdown")
+    assert "75.0 (published 50.0 (+25.0))" in table(
+        Results.read(StudyFolder(made.path)), "markdown"
+    )

@@ -6,15 +6,17 @@ from statistics import fmean, stdev
 import pytest
 
 from fedtide.core.errors import OutputError
-from fedtide.measure.results import results
+from fedtide.measure.results import Results, SeedSpread
 from fedtide.record.folder import StudyFolder
-from fedtide.show.report.charts import ACCURACY, COHORT, charts, curve, shown, thinned, varying
+from fedtide.show.columns import amount, mean_alone
+from fedtide.show.report.charts import ACCURACY, COHORT, charts, curve, thinned, varying
 from fedtide.show.report.colours import DASHES, PALETTE, look
 from fedtide.show.report.headline import headline
 from fedtide.show.report.page import write_report
+from fedtide.show.report.rows import shown
 from fedtide.show.report.sessions import common_spans
 from fedtide.show.report.tables import comparisons, result_table, transition_table, unfinished
-from tests.show.made import figures, folder, html, line, run
+from tests.show.made import drawn, figures, folder, html, line, run
 
 NASTY = "</script><script>alert(1)</script>"
 
@@ -67,7 +69,7 @@ def test_every_label_and_the_study_file_are_there(two):
 def test_numbers_equal_those_by_hand(two):
     transition = [fmean([0.5, 0.7]), fmean([0.6, 0.8])]
     accuracy = [fmean([0.4, 0.6, 0.5, 0.7, 0.8]), fmean([0.4, 0.6, 0.6, 0.8, 0.8])]
-    row = result_table(results(two)).rows[0]
+    row = result_table(Results.read(two)).rows[0]
     recovery = [3, 2]  # rounds until 95 % of 0.8
     assert [entry.text for entry in row.entries] == [
         f"{100 * fmean(transition):.1f} ± {100 * stdev(transition):.1f}",
@@ -81,12 +83,9 @@ def test_numbers_equal_those_by_hand(two):
 
 
 def test_small_costs_keep_their_figures():
-    from fedtide.measure.results import Spread
-    from fedtide.show.report.tables import _amount, _seconds
-
-    assert _amount(Spread(0.01234, 0.0005, 2)) == "0.0123 ± 0.0005"
-    assert _amount(Spread(12345.6, 7.0, 1)) == "12,345.6"
-    assert [_seconds(Spread(mean, 0, 1)) for mean in (0.0, 0.0456, 3.21)] == [
+    assert amount(SeedSpread(0.01234, 0.0005, 2)) == "0.0123 ± 0.0005"
+    assert amount(SeedSpread(12345.6, 7.0, 1)) == "12,345.6"
+    assert [mean_alone(SeedSpread(mean, 0, 1)) for mean in (0.0, 0.0456, 3.21)] == [
         "0.0",
         "0.0456",
         "3.2",
@@ -94,7 +93,7 @@ def test_small_costs_keep_their_figures():
 
 
 def test_the_best_is_bold_and_equal_costs_are_not(two):
-    table = result_table(results(two))
+    table = result_table(Results.read(two))
     assert table.columns[0].startswith("after a change of clients")
     assert [[entry.best for entry in row.entries] for row in table.rows] == [
         [True, True, True, False, False],
@@ -102,22 +101,8 @@ def test_the_best_is_bold_and_equal_costs_are_not(two):
     ]
 
 
-def test_agrees_with_the_summary_a_study_writes(two):
-    from fedtide.measure.metrics import metrics
-    from fedtide.measure.summary import summarised
-
-    found = results(two)
-    cells = [
-        (row.settings, [metrics(lines, 2) for lines in row.runs.values()]) for row in found.rows
-    ]
-    for row, cell in zip(found.rows, summarised("tides", cells)["cells"], strict=True):
-        for name in ("accuracy", "best_accuracy", "loss", "bytes_up", "wall_seconds"):
-            known = cell["metrics"][name]
-            assert row.numbers[name][:2] == (known["mean"], known["std"])
-
-
 def test_headline_after_a_change_of_clients(two):
-    assert headline(results(two)) == [
+    assert headline(Results.read(two)) == [
         "After a change of clients, average recovers in 2.5 rounds, previous in 3.",
         "average holds 65.0\xa0% in the first 2 rounds; the next best, previous, 25.0\xa0%.",
         "At the end, average reaches 62.0\xa0%; the next best, previous, 47.0\xa0%.",
@@ -129,7 +114,7 @@ def test_headline_names_the_slowest_of_many(tmp_path):
         return run([0.5] * 10 + [0.1] * (n - 1) + [0.8] * (11 - n), per_session=10)
 
     cells = [({"start": f"s{n}"}, {1: back_in(n)}) for n in (1, 2, 3, 5, 8)]
-    assert headline(results(folder(tmp_path, cells, seeds=[1])))[0] == (
+    assert headline(Results.read(folder(tmp_path, cells, seeds=[1])))[0] == (
         "After a change of clients, s1 recovers in 1 round, the next, s2, in 2, the slowest, s8, in 8."
     )
 
@@ -139,7 +124,7 @@ def test_headline_counts_those_that_recover_alike(tmp_path):
     cells = [({"mu": n}, {1: lines}) for n in range(5)]
     slow = run([0.5] * 3 + [0.1, 0.1, 0.5], per_session=3)
     made = folder(tmp_path, [*cells, ({"mu": 9}, {1: slow})], seeds=[1])
-    assert headline(results(made))[0] == (
+    assert headline(Results.read(made))[0] == (
         "After a change of clients, 5 of 6 settings recover in 1 round, mu = 9 in 3."
     )
 
@@ -150,14 +135,14 @@ def test_headline_says_level_within_one_standard_deviation(tmp_path):
         ({"algorithm": "b"}, {1: run([0.71]), 2: run([0.75])}),
         ({"algorithm": "c"}, {1: run([0.10]), 2: run([0.20])}),
     ]
-    assert headline(results(folder(tmp_path, cells))) == [
+    assert headline(Results.read(folder(tmp_path, cells))) == [
         "a and b are level: 75.0\xa0% and 73.0\xa0%, closer than their spread over seeds."
     ]
 
 
 def test_headline_counts_many_level_settings(tmp_path):
     cells = [({"mu": n}, {1: run([0.5 + n / 1000]), 2: run([0.6])}) for n in range(5)]
-    (sentence,) = headline(results(folder(tmp_path, cells)))
+    (sentence,) = headline(Results.read(folder(tmp_path, cells)))
     assert sentence.startswith("All 5 settings are level: 55.0\xa0% to 55.2\xa0%")
     assert sentence.endswith("the best is mu = 4.")
 
@@ -168,13 +153,13 @@ def test_without_sessions_and_with_one_seed(tmp_path):
         ({"algorithm": "fedavg"}, {1: run([0.5, 0.8])}),
     ]
     made = folder(tmp_path, cells, seeds=[1])
-    assert headline(results(made)) == [
+    assert headline(Results.read(made)) == [
         "scaffold reaches 70.0\xa0%; the next best, fedavg, 65.0\xa0%.",
-        "One seed only: how much of this is chance is not known.",
+        "There is one seed only, so how much of this is chance is not known.",
     ]
     page = html(made)
     assert "change of clients" not in page
-    assert transition_table(results(made)) is None
+    assert transition_table(Results.read(made)) is None
     assert "shapes" not in figures(page)["accuracy"]["layout"]
     assert "±" not in page
 
@@ -216,10 +201,10 @@ def test_killed_half_way(tmp_path):
     cold = made.run(2, "start = cold", 1)
     cold.mkdir(parents=True)
     (cold / "journal.jsonl").write_text('{"t": 0, "acc')
-    found = results(made)
+    found = Results.read(made)
     assert unfinished(found) == (
-        "This study is not finished: of 6 runs, 1 came to their end, "
-        "2 stopped on the way, 3 did not begin."
+        "This study is not finished: of 6 runs, 1 finished, "
+        "2 stopped before their end, 3 did not begin."
     )
     table = result_table(found)
     assert [row.pending for row in table.rows] == [False, True, True]
@@ -228,7 +213,7 @@ def test_killed_half_way(tmp_path):
     assert table.rows[1].entries[0].text == "80.0"  # so far
     assert table.rows[2].entries[0].text == "–"  # noqa: RUF001
     assert headline(found)[0].startswith("After a change of clients, average holds 50.0")
-    assert headline(found)[-1] == "Settings without a finished run are left out of this."
+    assert headline(found)[-1] == "Settings without a finished run are left out here."
     page = html(made)
     assert "This study is not finished" in page
     assert "start = cold" not in page  # nothing to draw; its row says what is missing
@@ -266,7 +251,7 @@ def test_published_numbers_beside_ours(tmp_path):
         {"settings": {"start": "previous", "mu": 0.1}, "metric": "loss", "value": 0.25},
     ]
     made = folder(tmp_path, cells, published=published)
-    ours, loss, missing = comparisons(results(made))
+    ours, loss, missing = comparisons(Results.read(made))
     assert ours == (
         "start = similarity (R = 10), mu = 0.1",
         "accuracy (%)",
@@ -281,7 +266,7 @@ def test_published_numbers_beside_ours(tmp_path):
 
 
 def test_curves_average_the_seeds(two):
-    rows = results(two).rows
+    rows = Results.read(two).rows
     points = curve(list(rows[0].runs.values()), ACCURACY)
     assert points.rounds == [1, 2, 3, 4, 5, 6]
     assert points.mean[3] == 55.0
@@ -303,7 +288,7 @@ def test_long_curves_are_thinned_and_keep_their_end():
 def test_sessions_are_marked_with_their_population(tmp_path):
     lines = run([0.5] * 3, per_session=3, population=4)
     later = run([0.5] * 5, per_session=3, population=7)[3:]
-    rows = results(folder(tmp_path, [({}, {1: lines + later, 2: lines})])).rows
+    rows = drawn(folder(tmp_path, [({}, {1: lines + later, 2: lines})]))
     spans = common_spans(rows)
     assert spans is not None
     assert [(span.number, span.first, span.last, span.clients) for span in spans] == [
@@ -317,19 +302,19 @@ def test_sessions_are_marked_with_their_population(tmp_path):
 
 def test_sessions_that_differ_between_settings_are_not_marked(tmp_path):
     cells = [({"n": n}, {1: run([0.5] * 6, per_session=n)}) for n in (2, 3)]
-    chart = charts(results(folder(tmp_path, cells)).rows)[0]
+    chart = charts(drawn(folder(tmp_path, cells)))[0]
     assert "shapes" not in chart.figure["layout"]
     assert any("different rounds" in note for note in chart.notes)
 
 
 def test_cohort_chart_only_if_it_varies(two, tmp_path):
-    assert [chart.key for chart in charts(results(two).rows)] == ["accuracy", "loss", "train_loss"]
-    assert varying(results(two).rows, [COHORT]) == []
+    assert [chart.key for chart in charts(drawn(two))] == ["accuracy", "loss", "train_loss"]
+    assert varying(drawn(two), [COHORT]) == []
     lines = [line(t, 0.5, cohort=3 + t) for t in range(3)]
     other = tmp_path / "other"
     other.mkdir()
     made = folder(other, [({"a": 1}, {1: lines}), ({"a": 2}, {1: lines})], seeds=[1])
-    (chart,) = varying(results(made).rows, [COHORT])
+    (chart,) = varying(drawn(made), [COHORT])
     (trace,) = chart.figure["data"]  # the same for both settings: one line
     assert trace["y"] == [3, 4, 5]
 
@@ -337,7 +322,7 @@ def test_cohort_chart_only_if_it_varies(two, tmp_path):
 def test_many_settings(tmp_path):
     cells = [({"mu": n}, {1: run([n / 100, n / 50] * 300, per_session=100)}) for n in range(50)]
     made = folder(tmp_path, cells, seeds=[1])
-    assert shown(results(made).rows) == set(range(42, 50))
+    assert shown(Results.read(made).rows) == set(range(42, 50))
     page = html(made)
     assert (tmp_path / "report.html").stat().st_size < 6_000_000
     assert page.count("data-row=") == 50
@@ -345,7 +330,7 @@ def test_many_settings(tmp_path):
     assert "show all" in page
     visible = [t["meta"] for t in figures(page)["accuracy"]["data"] if t.get("visible", True)]
     assert set(visible) == set(range(42, 50))
-    assert results(made).rows[49].look == look(0)  # the best: the first colour, solid
+    assert drawn(made)[49].look == look(0)  # the best: the first colour, solid
 
 
 def test_looks_differ_as_long_as_they_can():
@@ -365,11 +350,3 @@ def test_same_colour_everywhere(two):
 def test_no_temporary_file_remains(two):
     write_report(two)
     assert not list(two.path.rglob("*.tmp"))
-
-
-def test_seeds_with_different_numbers_of_sessions(tmp_path):
-    """Each seed's sessions are averaged first; a table by session would compare what does not correspond."""
-    runs = {1: run([0.5, 0.2, 0.8], per_session=1), 2: run([0.5, 0.7, 0.3], per_session=2)}
-    (row,) = results(folder(tmp_path, [({}, runs)])).rows
-    assert row.numbers["transition_accuracy"].mean == pytest.approx((0.5 + 0.3) / 2)
-    assert (row.transitions, row.recoveries) == ([], [])

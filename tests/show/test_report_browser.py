@@ -9,8 +9,8 @@ import pytest
 from fedtide import config
 from fedtide.record.folder import StudyFolder
 from fedtide.run.execute import run_study
-from fedtide.show.export import scalars
 from fedtide.show.report.page import write_report
+from fedtide.show.tables import scalars
 from tests.show.made import folder
 
 PATIENCE = 600  # seconds; only a test that fails waits so long

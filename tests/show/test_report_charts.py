@@ -6,16 +6,16 @@ from base64 import b64decode
 
 import pytest
 
-from fedtide.measure.results import results
+from fedtide.measure.results import Results
 from fedtide.measure.targets import common_target, to_target
 from fedtide.record.folder import StudyFolder
-from fedtide.show.export import results_csv, rounds_csv, written
 from fedtide.show.report.changes import change_charts
 from fedtide.show.report.costs import cost_charts
 from fedtide.show.report.page import packed, sections
 from fedtide.show.report.population import population_charts, raster
 from fedtide.show.report.tables import result_table
-from tests.show.made import figures, folder, html, line, run
+from fedtide.show.tables import results_csv, rounds_csv, written
+from tests.show.made import drawn, figures, folder, html, line, run
 
 
 def moved(arrived, left, **more):
@@ -38,7 +38,7 @@ def tide():
 def of(path, lines, **cells):
     settings = cells or {"a": lines}
     made = folder(path, [({"case": k}, {1: v}) for k, v in settings.items()], seeds=[1])
-    return results(made).rows
+    return drawn(made)
 
 
 def by_key(charts):
@@ -177,7 +177,7 @@ def test_seconds_and_joules_to_accuracy(tmp_path):
         "joules_to_target": 15,
     }
     rows = of(tmp_path, None, quick=quick, slow=slow)
-    table = result_table(results(StudyFolder(tmp_path)))
+    table = result_table(Results.read(StudyFolder(tmp_path)))
     at = table.columns.index("simulated s to 61 %")
     assert [row.entries[at].text for row in table.rows] == ["6.0", "6.0"]
     at = table.columns.index("joules to 61 %")
@@ -201,7 +201,9 @@ def test_no_target_where_it_would_say_nothing(runs):
 def test_published_numbers_stand_beside_ours(tmp_path):
     published = [{"settings": {"case": "a"}, "metric": "accuracy", "value": 0.8823}]
     made = folder(tmp_path, [({"case": "a"}, {1: run([0.85])})], seeds=[1], published=published)
-    entries = dict(zip((t := result_table(results(made))).columns, t.rows[0].entries, strict=True))
+    entries = dict(
+        zip((t := result_table(Results.read(made))).columns, t.rows[0].entries, strict=True)
+    )
     assert entries["accuracy (%)"].published == "published 88.2 (-3.2)"
     assert "<small>published 88.2 (-3.2)</small>" in html(made)
 
@@ -209,13 +211,13 @@ def test_published_numbers_stand_beside_ours(tmp_path):
 def test_csv_has_the_numbers_of_the_journal(tmp_path):
     lines = [line(t, 1 / 3) | {"clients": [1, 2], "snapshot": True} for t in range(3)]
     made = folder(tmp_path, [({"case": 'a, "b"'}, {1: lines})], seeds=[1])
-    head, first, *rest = rounds_csv(results(made)).splitlines()
+    head, first, *rest = rounds_csv(Results.read(made)).splitlines()
     assert len(rest) == 2
     assert head.startswith("case,seed,t,session,round_in_session,population,cohort,accuracy")
     assert head.endswith("seconds.train,seconds.evaluate,snapshot")
     assert first.startswith('"a, ""b""",1,0,0,0,4,3,0.3333333333333333,')
-    assert len(rounds_csv(results(made), stride=2).splitlines()) == 3
-    (found,) = csv.DictReader(results_csv(results(made)).splitlines())
+    assert len(rounds_csv(Results.read(made), stride=2).splitlines()) == 3
+    (found,) = csv.DictReader(results_csv(Results.read(made)).splitlines())
     assert (found["case"], found["finished_seeds"]) == ('a, "b"', "1")
     assert (found["wall_seconds_mean"], found["wall_seconds_std"]) == ("1.5", "0.0")
 

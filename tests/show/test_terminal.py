@@ -5,8 +5,11 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
+from fedtide.measure.results import ResultRow, Results
+from fedtide.record.folder import labelled
 from fedtide.record.line import Progress
-from fedtide.show.terminal import LiveView, results
+from fedtide.show.report import tables
+from fedtide.show.terminal import LiveView, result_table
 
 ROUNDS = {(f"algorithm = {name}", seed): 3 for name in ("fedavg", "moon") for seed in (1, 2)}
 
@@ -82,51 +85,70 @@ def test_draws_on_a_terminal_and_cleans_up():
     assert file.getvalue().endswith("\x1b[1A\x1b[2K")  # the last line is erased again
 
 
+def results(*cells, seeds=2):
+    """Results with a row for each of these: settings, then its metrics, equal for all seeds."""
+    rows = [
+        ResultRow(
+            n, labelled(settings), settings, {}, range(seeds), dict.fromkeys(range(seeds), metrics)
+        )
+        for n, (settings, metrics) in enumerate(cells)
+    ]
+    target = 0.5 if any("rounds_to_target" in metrics for _, metrics in cells) else None
+    return Results({"study": "tides", "seeds": list(range(seeds))}, rows, [], target)
+
+
+def metrics(names, value=0.0123):
+    return dict.fromkeys(names.split(), value)
+
+
+def titles(found):
+    return [column.header for column in result_table(found).columns]
+
+
+def bold(found):
+    """Where the numbers of the table are bold."""
+    columns = [list(column.cells) for column in result_table(found).columns[len(found.keys) :]]
+    return [[cell.style == "bold" for cell in row] for row in zip(*columns, strict=True)]
+
+
 def test_the_table_leaves_room_for_the_settings():
-    def metric(mean):
-        return {"mean": mean, "std": 0.0, "values": [mean, mean]}
-
-    def metrics():
-        one = {"transition_accuracy": {"mean": None, "std": None, "values": [[], []]}}
-        names = "accuracy best_accuracy snapshot_share bytes_up latency joules wall_seconds"
-        return one | {name: metric(0.0123) for name in names.split()}
-
-    cells = [{"settings": {"case": "a long name of a setting"}, "metrics": metrics()}] * 2
+    told = metrics("accuracy best_accuracy snapshot_share bytes_up latency joules wall_seconds")
+    found = results(({"case": "a long name of a setting"}, told), ({"case": "b"}, told))
     console = Console(file=StringIO(), width=80)
-    console.print(results("tides", 2, {"cells": cells}))
+    console.print(result_table(found))
     text = console.file.getvalue()
+    assert "tides: mean ± std over 2 seeds" in text
     assert "a long name" in text
     assert "0.0123" in text  # joules, not 0.0
     assert "…" not in text
     assert "MB up" not in text
 
 
-def test_the_best_setting_is_so_over_all_sessions_of_each_seed():
-    """Cut to the sessions that both seeds had, 0.2 would be ahead of 0.1."""
-
-    def metrics(*lists):
-        names = "accuracy bytes_up latency joules wall_seconds"
-        after = {
-            name: {"values": list(lists)} for name in ("transition_accuracy", "recovery_rounds")
-        }
-        return after | {n: {"mean": 0.5, "std": 0.0, "values": [0.5] * 2} for n in names.split()}
-
-    cells = [
-        {"settings": {"lr": 0.1}, "metrics": metrics([0.4, 0.9], [0.4])},
-        {"settings": {"lr": 0.2}, "metrics": metrics([0.5, 0.1], [0.5])},
+def test_columns_and_bold_numbers_are_those_of_the_report():
+    """The best number of each column; the wall time is no contest, and equal costs are not marked."""
+    told = metrics("bytes_up wall_seconds", 7.0)
+    rows = [
+        ({"lr": 0.1}, {"transition_accuracy": [0.4, 0.9], "accuracy": 0.5, **told}),
+        ({"lr": 0.2}, {"transition_accuracy": [0.5, 0.1], "accuracy": 0.7, **told}),
     ]
-    table = results("tides", 2, {"cells": cells})
-    assert [row.style for row in table.rows] == ["bold", None]
+    found = results(*rows)
+    assert titles(found) == ["lr", "after\nchanges %", "accuracy %", "MB up", "seconds"]
+    assert bold(found) == [[True, False, False, False], [False, True, False, False]]
+    report = tables.result_table(found)
+    assert bold(found) == [[entry.best for entry in row.entries] for row in report.rows]
 
 
 def test_a_study_with_every_column_shows_the_ones_that_matter():
     """Clients that change, a network and noise: joules give way, the epsilon stays."""
-    names = "accuracy best_accuracy snapshot_share bytes_up latency joules wall_seconds"
-    names += " simulated_epsilon"
-    told = {name: {"mean": 0.5, "std": 0.0, "values": [0.5]} for name in names.split()}
-    lists = {"mean": [0.5], "std": [0.0], "values": [[0.5]]}
-    told |= {"transition_accuracy": lists, "recovery_rounds": lists}
-    table = results("tides", 1, {"cells": [{"settings": {}, "metrics": told}]})
-    titles = [column.header for column in table.columns]
-    assert "simulated\nepsilon" in titles
-    assert "joules" not in titles
+    names = "transition_accuracy recovery_rounds accuracy best_accuracy snapshot_share"
+    names += " simulated_epsilon bytes_up latency joules wall_seconds undefended_rounds"
+    found = titles(results(({}, metrics(names, 123.0))))
+    assert "simulated\nepsilon" in found
+    assert "accuracy %" in found
+    assert "joules" not in found
+
+
+def test_costs_to_an_accuracy_that_all_settings_reach():
+    told = metrics("accuracy rounds_to_target joules latency", 3.0)
+    found = results(({"lr": 0.1}, told), ({"lr": 0.2}, told))
+    assert titles(found) == ["lr", "accuracy %", "rounds\nto 50 %"]

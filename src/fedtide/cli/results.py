@@ -70,12 +70,12 @@ def table(
     ] = False,
 ) -> None:
     """Print the results as LaTeX, Markdown or CSV."""
-    from fedtide.measure.results import results
-    from fedtide.show.export import rounds_csv
-    from fedtide.show.tables import table as result_table
+    from fedtide.measure.results import Results
+    from fedtide.show.tables import rounds_csv
+    from fedtide.show.tables import table as table_text
 
-    found = results(_newest(folder))
-    typer.echo(rounds_csv(found) if rounds else result_table(found, format_), nl=False)
+    found = Results.read(_newest(folder))
+    typer.echo(rounds_csv(found) if rounds else table_text(found, format_), nl=False)
 
 
 def _newest(folder: Path) -> StudyFolder:

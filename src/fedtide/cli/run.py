@@ -52,7 +52,7 @@ def run(
     from fedtide import config
     from fedtide.run.execute import resumable, run_study
     from fedtide.show.jsonl import JsonLines
-    from fedtide.show.terminal import LiveView, kept, results, where_time_went
+    from fedtide.show.terminal import LiveView, kept, result_table, where_time_went
 
     plan = config.load(study, changes, seeds)
     if as_json:
@@ -64,9 +64,10 @@ def run(
         console.print(f"{plan.name} is finished: nothing is left to do.", highlight=False)
     rounds = {(r.label, r.experiment.seed): r.experiment.population.length for r in plan.runs}
     with _stoppable() as stop, LiveView(plan.name, rounds, console, quiet) as live:
-        folder, summary = run_study(plan, out, jobs, live.watch, resume, stop, over_ray)
-    console.print(results(plan.name, len(plan.seeds), summary))
-    caution(summary.get("cautions", ()))
+        outcome = run_study(plan, out, jobs, live.watch, resume, stop, over_ray)
+    folder, found = outcome.folder, outcome.results
+    console.print(result_table(found))
+    caution(found.cautions)
     if profile:
         console.print(where_time_went(folder))
     console.print(f"Report: {folder.path / 'report.html'}", soft_wrap=True)

@@ -1,1 +1,1 @@
-"""The nouns of the house; imports nothing of ours."""
+"""The types and helpers that all other rooms share; imports no other room."""

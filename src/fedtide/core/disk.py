@@ -1,7 +1,7 @@
 """Space on the disk for temporary files that are mapped into memory.
 
-A write through a map onto a full disk kills the process with SIGBUS. So space is taken beforehand, where
-its lack is an error.
+Writing to a mapped file on a full disk kills the process with SIGBUS. The space is therefore allocated
+beforehand, where a full disk is an ordinary error.
 """
 
 import errno
@@ -17,13 +17,13 @@ BLOCK = 1 << 20  # bytes written at a time
 
 
 def allocate(file: IO[bytes], start: int, size: int) -> None:
-    """Take space for a part of a file that was never written, or raise an OSError."""
-    if size and hasattr(os, "posix_fallocate"):  # not so on macOS and Windows
+    """Allocate space for a part of a file that was never written, or raise an OSError."""
+    if size and hasattr(os, "posix_fallocate"):  # macOS and Windows have none
         try:
             os.posix_fallocate(file.fileno(), start, size)
             return
         except OSError as error:
-            if error.errno != errno.EOPNOTSUPP:  # of some C libraries and file systems
+            if error.errno != errno.EOPNOTSUPP:  # some C libraries and file systems cannot
                 raise
     file.seek(start)
     while size > 0:
@@ -32,7 +32,10 @@ def allocate(file: IO[bytes], start: int, size: int) -> None:
 
 @contextmanager
 def room_for(size: int, where: str, instead: str) -> Iterator[None]:
-    """Say what to do where the temporary folder has no room for so many more bytes."""
+    """Turn an OSError into an `EngineError` that says what to do if the temporary folder is full.
+
+    `where` is the setting that needs `size` more bytes, `instead` what the user may change.
+    """
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Everything FedTide raises on purpose.
+"""All errors that FedTide raises on purpose.
 
     FedTideError
     ├── ConfigError     a study file or an argument is wrong
@@ -18,7 +18,7 @@ from importlib.util import find_spec
 
 
 class FedTideError(Exception):
-    """The root of the tree; catch it to catch everything FedTide raises on purpose."""
+    """The base class of all errors that FedTide raises on purpose."""
 
 
 class ConfigError(FedTideError, ValueError):
@@ -38,7 +38,7 @@ class AuthorError(FedTideError):
 
 
 class TrainingError(FedTideError):
-    """Training broke down."""
+    """Training broke down: the loss is no longer a number, or has diverged."""
 
 
 class OutputError(FedTideError):
@@ -46,7 +46,7 @@ class OutputError(FedTideError):
 
 
 def require(holds: bool, where: str, must: str, got: object, do: str = "") -> None:
-    """Raise a `ConfigError` that says where, what it must be, what it got and what to do, unless `holds`."""
+    """Raise a `ConfigError` (where, what it must be, what it got, what to do) unless `holds`."""
     if not holds:
         raise ConfigError(f"{where} must be {must}. Got {got!r}." + (f" {do}" if do else ""))
 
@@ -62,7 +62,7 @@ def needs(where: str, extra: str, *packages: str) -> None:
 
 
 def choices(word: str, known: Iterable[str]) -> str:
-    """Help for an unknown word: the nearest known one, or all of them."""
+    """A sentence for an unknown word: the most similar known one, or all of them."""
     known = sorted(known)
     near = get_close_matches(word, known, n=1)
     return f"Did you mean {near[0]!r}?" if near else f"Choose from: {', '.join(known)}."
@@ -70,7 +70,10 @@ def choices(word: str, known: Iterable[str]) -> str:
 
 @contextmanager
 def memory_explained() -> Iterator[None]:
-    """Say what to do where something is too large for this machine; numpy and torch have their own words."""
+    """Turn an out-of-memory error into an `EngineError` that says what to do.
+
+    Python and numpy raise a MemoryError, torch a RuntimeError with one of a few phrases.
+    """
     try:
         yield
     except (MemoryError, RuntimeError) as error:

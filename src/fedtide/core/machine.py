@@ -7,7 +7,7 @@ import torch
 
 
 def processor(device: torch.device) -> str:
-    """Architecture, vector instructions that torch uses and, if it computes there, the GPU."""
+    """The architecture, the vector instructions that torch uses and, on CUDA, the GPU's name."""
     words = [platform.machine(), torch.backends.cpu.get_cpu_capability()]
     if device.type == "cuda":
         words.append(torch.cuda.get_device_name(device))

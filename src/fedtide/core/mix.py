@@ -1,4 +1,4 @@
-"""Weighted sums of whole models: vectors and buffers alike."""
+"""Weighted sums of models (vectors and buffers) and of stacked uploads."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,15 +13,14 @@ from fedtide.core.types import Buffers, Model
 def mixed(models: Sequence[Model], weights: Tensor) -> Model:
     """The weighted sum of models."""
     x = torch.zeros_like(models[0].x)
-    for model, weight in zip(
-        models, weights.tolist(), strict=True
-    ):  # one at a time: they may be large
+    # One at a time, because stacking them would take the memory of all models at once.
+    for model, weight in zip(models, weights.tolist(), strict=True):
         x.add_(model.x, alpha=weight)
     return Model(x, mixed_buffers(stack([model.buffers for model in models]), weights))
 
 
 def mixed_buffers(stacked: Buffers, weights: Tensor) -> Buffers:
-    """The weighted sum of buffers [U, ...]; counters (BatchNorm keeps one) are rounded."""
+    """The weighted sum of stacked buffers [U, ...]; whole numbers (BatchNorm's counter) are rounded."""
     return {name: _mixed(buffer, weights) for name, buffer in stacked.items()}
 
 
@@ -32,9 +31,10 @@ def weighted(stacked: Any, weights: Tensor) -> Any:
 
 
 def added(total: Any, stacked: Any, weights: Tensor) -> Any:
-    """The same, added to `total` in place.
+    """Add the weighted sum of stacked trees to `total`, in place.
 
-    Row by row: so it is the same to the last bit whether they come one by one, in parts or all at once.
+    The rows are added one by one, so the sum has the same bits whether they come one at a time, in parts or
+    all at once.
     """
 
     def add(sum_: Tensor, leaf: Tensor) -> Tensor:
@@ -51,7 +51,7 @@ def even(share: Tensor) -> Tensor:
 
 
 def widest(tensor: Tensor) -> torch.dtype:
-    """The widest numbers that the tensor's device can compute with: MPS has no float64."""
+    """The widest floating-point type of the tensor's device: float64, or float32 on MPS."""
     return torch.float32 if tensor.device.type == "mps" else torch.float64
 
 

@@ -3,7 +3,7 @@
 `stream` is a generator for one address, say (seed, "cohort", t). `uniforms`, `normals` and `shuffles` draw
 for many clients at once, one row per client, and each row depends on nothing but the address and its client.
 
-The one exception is `secret_normals`: numbers of the operating system, which nobody can compute again.
+The one exception is `secret_normals`: numbers from the operating system, which cannot be computed again.
 """
 
 import os
@@ -20,7 +20,7 @@ _MIX = (
 
 
 def key(seed: int, *address: str | int) -> int:
-    """A 128-bit number that stands for one address."""
+    """The 128-bit key of an address."""
     parts = (f"{'str' if isinstance(part, str) else 'int'}:{part}" for part in address)
     text = "\x1f".join([str(seed), *parts])
     return int.from_bytes(blake2b(text.encode(), digest_size=16).digest(), "little")
@@ -78,20 +78,20 @@ def secret_normals(count: int) -> NDArray[np.float64]:
     2107.10138, as in Opacus).
     """
     total = np.zeros(count)
-    for _ in range(2):  # a pair each
+    for _ in range(2):  # two normal numbers each: the real and the imaginary part
         words = np.frombuffer(os.urandom(16 * count), dtype=np.uint64).reshape(2, count)
         pair = _faded(*_fractions(words))
         total += pair.real
         total += pair.imag
-    return np.asarray(total / np.sqrt(2.0))  # a part of a pair has variance 1/2
+    return np.asarray(total / np.sqrt(2.0))  # real and imaginary parts have variance 1/2 each
 
 
 def shuffles(
     seed: int, *address: str | int, ids: NDArray[np.int64], sizes: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """One random order of 0 .. sizes[u] - 1 per client, [len(ids), max size]; row ends are filling.
+    """One random order of 0 .. sizes[u] - 1 per client, [len(ids), max size]; the rest of a row is filler.
 
-    Each position rides in the low bits of a random word, so that sorting the words shuffles the positions.
+    Each position is stored in the low bits of a random word: sorting the words shuffles the positions.
     """
     width = int(sizes.max(initial=1))
     low = np.uint64((1 << (width - 1).bit_length()) - 1)
@@ -109,7 +109,7 @@ def _fractions(words: NDArray[np.uint64]) -> NDArray[np.float64]:
 
 def _faded(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.complex128]:
     """Box and Muller: circular complex normal numbers of power 1 from two uniform numbers each."""
-    # 1 - u lies in (0, 1]: its logarithm is a number.
+    # 1 - u lies in (0, 1], so its logarithm is finite.
     radius, angle = np.sqrt(-np.log1p(-one)), 2 * np.pi * other
     return np.asarray(radius * np.cos(angle) + 1j * (radius * np.sin(angle)))
 

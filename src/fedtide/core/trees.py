@@ -1,7 +1,4 @@
-"""States are NamedTuples and dicts of tensors; these few functions act on every tensor inside them.
-
-On their way to other processes the tensors are plain arrays.
-"""
+"""Functions on trees: NamedTuples and dicts whose leaves are tensors (or arrays, between processes)."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -13,7 +10,7 @@ from torch import Tensor
 
 
 def tree_map(function: Callable[..., Tensor], tree: Any, *others: Any) -> Any:
-    """Apply `function` to every tensor of `tree`, together with the tensors at its place in `others`."""
+    """Apply `function` to every leaf of `tree`, together with the leaves at the same place in `others`."""
     if isinstance(tree, Tensor | np.ndarray):
         return function(tree, *others)
     if isinstance(tree, Mapping):
@@ -39,7 +36,7 @@ def size_bytes(tree: Any) -> int:
 
 
 def outline(tree: Any) -> tuple[Any, ...]:
-    """Types and shapes all the way down, to tell one form from another: values do not count."""
+    """The types, names, shapes and dtypes of a tree, without its values: equal for trees of one structure."""
     if isinstance(tree, Tensor):
         return tree.shape, tree.dtype
     parts = tree.items() if isinstance(tree, Mapping) else enumerate(tree)
@@ -52,15 +49,15 @@ def rows(tree: Any, index: slice | Tensor | NDArray[np.int64] | int) -> Any:
 
 
 def stack(trees: Sequence[Any]) -> Any:
-    """Trees of one shape, stacked along a new first axis."""
+    """Stack trees of one structure along a new first axis."""
     return tree_map(lambda *parts: torch.stack(parts), *trees)
 
 
 def joined(trees: Sequence[Any]) -> Any:
-    """Stacked trees, one after the other."""
+    """Concatenate stacked trees along their first axis."""
     return trees[0] if len(trees) == 1 else tree_map(lambda *parts: torch.cat(parts), *trees)
 
 
 def repeated(tree: Any, count: int) -> Any:
-    """The same tree for `count` clients, without copying it."""
+    """Stack the same tree `count` times, without copying its tensors."""
     return tree_map(lambda leaf: leaf.expand(count, *leaf.shape), tree)

@@ -1,4 +1,8 @@
-"""The values that pass between the rooms. U is the cohort, K local steps, B the batch size, dim the model."""
+"""Values that pass between the rooms.
+
+In shapes, U is the size of the cohort, K the number of local steps, B the batch size and dim the number of
+the model's parameters.
+"""
 
 from __future__ import annotations
 
@@ -12,23 +16,23 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 Vector = Tensor  # [dim]: a model, a gradient, an update
-Buffers = Mapping[str, Tensor]  # what a model keeps outside its vector (BatchNorm statistics)
+Buffers = Mapping[str, Tensor]  # tensors of a model that are not trained (BatchNorm statistics)
 Ids = NDArray[np.int64]  # client ids
 
 
 class Nothing(NamedTuple):
-    """The state of whoever has none."""
+    """An empty state: of a client that remembers nothing, or an optimiser without momentum."""
 
 
 class Outputs(NamedTuple):
-    """What a model says about a batch."""
+    """A model's features and logits for a batch."""
 
     features: Tensor  # [B, ...]: embed(inputs)
     logits: Tensor  # [B, classes]: head(features)
 
 
 class Batch(NamedTuple):
-    """One local step's examples; rows with mask 0 only fill the shape."""
+    """The examples of one local step; rows with mask 0 are padding."""
 
     inputs: Tensor  # [B, ...]
     targets: Tensor  # [B]
@@ -40,19 +44,19 @@ class Walk(NamedTuple):
 
     steps: Tensor  # local steps made
     lr: Tensor  # learning rate of every step
-    weight: Tensor  # how often gradients count in y - x: FedNova's ||a||_1, steps for plain SGD
-    age: Tensor  # rounds in which the server has aggregated since the client came
+    weight: Tensor  # FedNova's ||a||_1: how much the gradients count in y - x; plain SGD: steps
+    age: Tensor  # aggregations of the server since the client joined the population
 
 
 class Training(NamedTuple):
-    """What a client saw while training, over all its examples."""
+    """A client's mean loss and accuracy while it trained, over all examples it used."""
 
     loss: Tensor
     accuracy: Tensor
 
 
 class Model(NamedTuple):
-    """A whole model: its vector and its buffers."""
+    """A model: the vector of its parameters, and its buffers."""
 
     x: Vector
     buffers: Buffers
@@ -72,47 +76,45 @@ class Session(NamedTuple):
     """A stretch of rounds with one population."""
 
     number: int
-    clients: Ids  # who exists
+    clients: Ids  # the clients that exist
     first: int  # its first round
     rounds: int  # how many rounds it lasts
 
 
 class Crowd(NamedTuple):
-    """All clients that ever exist, as a participation process may know them."""
+    """All clients that ever exist: what a participation process may know about them."""
 
     clients: int
-    labels: Callable[
-        [], NDArray[np.int64]
-    ]  # [clients, classes]: examples of each label, at the start
+    # [clients, classes]: how many examples of each label each client holds at the start.
+    labels: Callable[[], NDArray[np.int64]]
 
 
 class Group(NamedTuple):
-    """Clients whose data come from the same labels; None stands for all labels."""
+    """Clients whose examples have these labels; None stands for all labels."""
 
     clients: int
     labels: tuple[int, ...] | None = None
 
 
 class Work(NamedTuple):
-    """What a round asks of each client of a cohort, in numbers the network understands."""
+    """What a round asks of each client of a cohort: the numbers from which a network computes its costs."""
 
-    steps: NDArray[np.int64]  # [U]: local steps its data allow
-    examples: NDArray[np.int64]  # [U]: examples it holds
+    steps: NDArray[np.int64]  # [U]: local steps that the client's data allow
+    examples: NDArray[np.int64]  # [U]: examples that the client holds
     batch_size: int
     bytes_down: int
     bytes_up: int
     parameters: int
     bits_per_example: int = 0  # of a raw input
-    flops: Callable[[], float] = lambda: (
-        0.0
-    )  # of one example, forward and backward; counted if asked
-    asked: int = 0  # clients that were asked, if more than come
-    hoped: int = 0  # uploads that end the round; 0: those of all who begin
-    wait: float = 1.0  # how much longer than usual the server waits
+    # FLOPs of one example, forward and backward; a function, because counting them takes a moment.
+    flops: Callable[[], float] = lambda: 0.0
+    asked: int = 0  # clients that were asked to take part, if more than take part
+    hoped: int = 0  # uploads that end the round; 0: those of all clients that begin
+    wait: float = 1.0  # factor on the time that the server waits
 
 
 class Phases(NamedTuple):
-    """A number for each part of a client's round."""
+    """Seconds or joules for each part of a client's round: download, training, upload."""
 
     down: NDArray[np.float64]  # [U] each
     compute: NDArray[np.float64]
@@ -120,30 +122,30 @@ class Phases(NamedTuple):
 
     @property
     def total(self) -> NDArray[np.float64]:
-        """The whole round."""
+        """The sum over the parts of the round."""
         return self.down + self.compute + self.up
 
 
 class Plan(NamedTuple):
     """What each client of a cohort can afford, and what that costs."""
 
-    steps: NDArray[np.int64]  # [U]: 0 means it cannot take part this round
+    steps: NDArray[np.int64]  # [U]: 0 means that the client does not even begin
     seconds: NDArray[np.float64]  # [U]
     joules: NDArray[np.float64]  # [U]
-    delivered: NDArray[np.bool_]  # [U]: did the upload arrive
-    deadline: float = np.inf  # seconds after which the server goes on
-    hoped: int = 0  # uploads that end the round; 0: those of all who begin
+    delivered: NDArray[np.bool_]  # [U]: does the upload arrive? A client may train in vain.
+    deadline: float = np.inf  # seconds after which the server stops waiting
+    hoped: int = 0  # uploads that end the round; 0: those of all clients that begin
     seconds_by: Phases | None = None
     joules_by: Phases | None = None
 
     @property
     def able(self) -> NDArray[np.bool_]:
-        """Who takes part in the end: clients that make a step and whose upload arrives."""
+        """The clients that make at least one step and whose upload arrives."""
         return (self.steps > 0) & self.delivered
 
     @property
     def latency(self) -> float:
-        """Seconds until the server goes on: the slowest upload has arrived, or the deadline has come."""
+        """Seconds that the round takes: until the slowest upload arrives, or until the deadline."""
         arrived, hoped = self.able, self.hoped or int((self.steps > 0).sum())
         if arrived.sum() < hoped and np.isfinite(self.deadline):
             return self.deadline
@@ -151,11 +153,11 @@ class Plan(NamedTuple):
 
 
 class Round(NamedTuple):
-    """A finished round, as processes that listen see it."""
+    """A finished round, as participation processes observe it."""
 
     t: int
     ids: Ids
-    facts: Mapping[str, Any]  # its line of the journal
+    facts: Mapping[str, Any]  # the round's line of the journal
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +168,7 @@ class Examples:
     targets: Tensor  # [N]
     mean: tuple[float, ...] = ()  # per channel, of inputs in [0, 1]; empty: not normalised
     std: tuple[float, ...] = ()
-    rows: Tensor | None = None  # [N]: where examples share inputs, the row of each; None: its own
+    rows: Tensor | None = None  # [N]: row of `inputs` of each example, where examples share inputs
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -178,18 +180,18 @@ class Examples:
     def inputs_at(self, index: Tensor) -> Tensor:
         """Inputs at `index`, ready for a model."""
         places = index if self.rows is None else self.rows[index]
-        # index_select copies whole rows; indexing with [index] goes number by number.
+        # index_select copies whole rows, which is faster than indexing with [index].
         rows = self.inputs.index_select(0, places.reshape(-1))
         return self.ready(rows.view(*index.shape, *self.inputs.shape[1:]))
 
     def between(self, first: int, last: int) -> tuple[Tensor, Tensor]:
-        """Inputs and targets of neighbours: not copied, if they are ready for a model."""
+        """Inputs and targets of the examples from `first` to before `last`, as views where possible."""
         span = slice(first, last)
         inputs = self.inputs[span] if self.rows is None else self.inputs[self.rows[span]]
         return self.ready(inputs), self.targets[span]
 
     def ready(self, inputs: Tensor) -> Tensor:
-        """Raw inputs as a model wants them."""
+        """Raw inputs as a model takes them: images as normalised floats, tokens as int64."""
         if inputs.dtype == torch.uint8:
             inputs = inputs.to(torch.get_default_dtype()).div_(255)
         elif not inputs.is_floating_point():
@@ -202,7 +204,7 @@ class Examples:
         return inputs
 
     def some(self, index: Tensor) -> Examples:
-        """The examples at `index` [n] alone, with no more inputs than they need."""
+        """Only the examples at `index` [n], with only the inputs that they use."""
         index = index.to(self.targets.device)
         if self.rows is None:
             return replace(self, inputs=self.inputs[index], targets=self.targets[index])
@@ -216,7 +218,7 @@ class Examples:
         )
 
     def prepared(self, most_bytes: int) -> Examples:
-        """These examples ready for a model, once for all, unless that takes too much memory."""
+        """These examples with inputs ready for a model, unless that takes more than `most_bytes`."""
         large = self.inputs.numel() * torch.get_default_dtype().itemsize > most_bytes
         tokens = not (self.inputs.dtype == torch.uint8 or self.inputs.is_floating_point())
         if large or tokens:
@@ -232,9 +234,8 @@ class Dataset:
     train: Examples
     test: Examples
     classes: int
-    keys: NDArray[np.int64] | None = (
-        None  # natural owner of each training example (subject, speaker)
-    )
+    # The natural owner (subject, speaker) of each training example.
+    keys: NDArray[np.int64] | None = None
     vocabulary: int = 0  # token ids are below this; 0: inputs are not tokens
 
     @property
@@ -246,6 +247,6 @@ class Dataset:
         return replace(self, train=self.train.to(device), test=self.test.to(device))
 
     def prepared(self, most_bytes: int) -> Dataset:
-        """With examples that are ready for a model, as far as they fit into this much memory each."""
+        """With inputs ready for a model, in each part where that takes at most `most_bytes`."""
         train, test = (part.prepared(most_bytes) for part in (self.train, self.test))
         return replace(self, train=train, test=test)

@@ -1,4 +1,4 @@
-"""Which examples a client sees in which local step: a function of (seed, round, client)."""
+"""The examples of each client's local steps: a function of seed, round and client."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from fedtide.data.holdings import Holdings
 
 
 class Picks(NamedTuple):
-    """Examples of every local step of a cohort; entries without mask only fill the shape."""
+    """The examples of every local step of a cohort; entries with mask False are padding."""
 
-    places: NDArray[np.int64]  # [U, K, B]
+    places: NDArray[np.int64]  # [U, K, B]: positions in the training examples
     mask: NDArray[np.bool_]  # [U, K, B]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Batching:
-    """Local work per round: `epochs` over the client's data, or `steps` mini-batches.
+    """How much a client trains per round: `epochs` over its data, or `steps` mini-batches.
 
-    Steps come from one shuffled pass ("pass": at most `steps` batches, fewer where the data end) or are
-    drawn with replacement ("replacement": always `steps` full batches).
+    Batches come from one shuffled pass over the data (sampling "pass": at most `steps` batches, fewer if the
+    data end before) or are drawn with replacement ("replacement": always `steps` full batches).
     """
 
     batch_size: int = 32
@@ -51,11 +51,11 @@ class Batching:
             )
 
     def per_pass(self, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Steps of one pass over this many examples."""
+        """The number of steps in one pass over this many examples."""
         return -(-sizes // self.batch_size)
 
     def available(self, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """How many steps clients with this many examples can make; none without examples."""
+        """The number of steps of clients with this many examples; 0 without examples."""
         if self.epochs:
             return self.epochs * self.per_pass(sizes)
         if self.sampling == "pass":
@@ -65,7 +65,10 @@ class Batching:
     def places(
         self, sizes: NDArray[np.int64], steps: int, ids: Ids, address: tuple[int, str, int]
     ) -> Picks:
-        """For each client and step, places in the client's own store."""
+        """The batches of each client and step, as positions in the client's own store.
+
+        `address` is the seed, the purpose and the round of the random numbers.
+        """
         seed, purpose, t = address
         if self.sampling == "replacement":
             shape = (len(ids), steps, self.batch_size)
@@ -77,7 +80,7 @@ class Batching:
         step = np.arange(steps)
         epoch = np.minimum(step // per_pass, passes - 1)  # [U, K]
         start = step % per_pass * self.batch_size
-        width = min(self.batch_size, int(sizes.max(initial=1)))  # a batch may be all there is
+        width = min(self.batch_size, int(sizes.max(initial=1)))  # no wider than the largest store
         places = start[..., None] + np.arange(width)  # [U, K, B]
         mask = places < sizes[:, None, None]
         places[~mask] = 0
@@ -88,7 +91,7 @@ class Batching:
 
 @dataclass(frozen=True, eq=False)
 class ClientData:
-    """Everything the clients hold, and how they go through it."""
+    """The examples of all clients, who holds which, and how clients draw batches from them."""
 
     examples: Examples
     holdings: Holdings
@@ -96,24 +99,24 @@ class ClientData:
     seed: int
 
     def share(self, ids: Ids) -> ClientData:
-        """The data of these clients alone; they keep their numbers."""
+        """The data of these clients only; clients keep their ids."""
         index, holdings = self.holdings.share(ids)
         examples = self.examples if index is None else self.examples.some(torch.from_numpy(index))
         return replace(self, examples=examples, holdings=holdings)
 
     def steps(self, t: int, ids: Ids) -> NDArray[np.int64]:
-        """Local steps each client's data allow."""
+        """The number of local steps that each client's data allow."""
         return self.batching.available(self.holdings.sizes(t, ids))
 
     def everything(self, t: int, ids: Ids) -> Picks:
-        """All examples of these clients, [U, N]."""
+        """All examples that these clients hold in round t, [U, N]."""
         sizes = self.holdings.sizes(t, ids)
         places = np.arange(int(sizes.max(initial=1)))
         mask = places < sizes[:, None]
         return Picks(self.holdings.examples(t, ids, np.where(mask, places, 0)), mask)
 
     def picks(self, t: int, ids: Ids, steps: NDArray[np.int64], purpose: str) -> Picks:
-        """The examples of every step of these clients."""
+        """The examples of every local step of these clients; `purpose` is part of the random address."""
         sizes = self.holdings.sizes(t, ids)
         width = int(steps.max(initial=0))
         local = self.batching.places(sizes, width, ids, (self.seed, purpose, t))

@@ -1,4 +1,4 @@
-"""Data without content, for questions that do not depend on it."""
+"""Random noise instead of data, for studies of costs, which do not depend on what examples show."""
 
 from dataclasses import dataclass
 
@@ -14,10 +14,10 @@ from fedtide.data.source import Groups, Source
 
 @dataclass(frozen=True, kw_only=True)
 class Blank(Source):
-    """Noise in the shape of data: what a round costs does not depend on what the examples show.
+    """Random noise in the shape of data, for studies of costs.
 
-    Inputs of `shape` (tokens below `vocabulary`, where there is one) with one of `labels` labels, and as many
-    `examples` for every client.
+    Inputs have `shape` (with a `vocabulary` they are tokens below it) and one of `labels` labels. Each client
+    holds `examples` of them.
     """
 
     shape: tuple[int, ...] = (1, 28, 28)

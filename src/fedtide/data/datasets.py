@@ -1,4 +1,4 @@
-"""Named datasets as tensors: bundled, from a folder, or from the Hugging Face hub; or your own."""
+"""Named datasets as tensors: from the package, from a folder, or from the Hugging Face hub."""
 
 import inspect
 import os
@@ -26,7 +26,7 @@ class DatasetInfo:
     description: str
     classes: int
     read: Callable[..., Parts]  # (folder, classes, **settings)
-    files: str  # what its folder must hold; empty: it comes with the package
+    files: str  # what the dataset's folder must contain; empty: the package contains it
     licence: str
     hub: Hub | None = None
     fetch: Callable[..., Parts] = pictures  # (splits, hub, classes, **settings)
@@ -53,7 +53,7 @@ DATASETS = {
         read=images.digits,
         files="",
         licence="CC BY 4.0 (UCI, Alpaydin and Kaynak 1998)",
-        mean=(0.3054,),  # of our training part
+        mean=(0.3054,),  # of the training examples
         std=(0.3753,),
     ),
     "mnist": DatasetInfo(
@@ -152,10 +152,10 @@ DATASETS = {
 
 
 def load(name: str, folder: Path | None = None, **settings: Any) -> Dataset:
-    """The dataset `name`, unit-scaled.
+    """Load the dataset `name`, with pixels in [0, 1].
 
-    It is looked for in `folder` (the dataset's own or its parent), else in $FEDTIDE_DATA/<name>,
-    else on the hub. `settings` are those of its `DatasetInfo`.
+    It is read from `folder` (the dataset's own or its parent), else from $FEDTIDE_DATA/<name>, else fetched
+    from the hub. `settings` are the keyword arguments that its `DatasetInfo` lists.
     """
     info = _known(name)
     for setting in settings:
@@ -170,10 +170,10 @@ def load(name: str, folder: Path | None = None, **settings: Any) -> Dataset:
 def normalised(
     dataset: Dataset, how: str, mean: tuple[float, ...] = (), std: tuple[float, ...] = ()
 ) -> Dataset:
-    """The dataset with another scale of its pixels.
+    """The dataset with its pixels scaled in another way.
 
-    "unit" is [0, 1], "standard" uses the published mean and std, or those that are given, "centred" 0.5
-    and 0.5.
+    "unit" means [0, 1]; "standard" subtracts the published mean and divides by the published std, or those
+    that are given; "centred" uses 0.5 and 0.5.
     """
     ways = ("unit", "standard", "centred")
     if how not in ways:
@@ -190,7 +190,7 @@ def normalised(
 def _statistics(
     dataset: Dataset, how: str, mean: tuple[float, ...], std: tuple[float, ...]
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and std per channel."""
+    """The mean and std of each channel."""
     where = f"data.normalise: {dataset.name!r}"
     if dataset.train.inputs.dtype != torch.uint8:
         raise ConfigError(
@@ -213,7 +213,7 @@ def _statistics(
 
 
 def place(name: str, folder: Path | None = None) -> Path | None:
-    """The folder that should hold `name`, or None where only the hub is left.
+    """The folder that contains the dataset `name`, or None if it can only come from the hub.
 
     Hyphens, underscores and capitals do not matter: FashionMNIST, fashion_mnist, fashion-mnist.
     """
@@ -246,7 +246,7 @@ def _offer(setting: str, info: DatasetInfo) -> str:
 
 
 def _parts(name: str, info: DatasetInfo, folder: Path | None, settings: dict[str, Any]) -> Parts:
-    """Read or fetch it, wherever it is."""
+    """Read the dataset from the package or a folder, or fetch it from the hub."""
     if not info.files:
         return info.read(Path(__file__).parent, info.classes, **settings)
     found = place(name, folder)

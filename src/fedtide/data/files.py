@@ -1,4 +1,4 @@
-"""The published file formats, read without trust: nothing is unpickled, sizes are checked first."""
+"""Readers of the published file formats that do not trust them: no pickles, sizes are checked first."""
 
 import gzip
 import lzma
@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from fedtide.core.errors import DataError
 from fedtide.core.types import Examples
 
-# The largest published file (EMNIST by class) has 640 MB; a header that asks for more lies.
+# The largest published file (EMNIST by class) has 640 MB; a header that asks for more is wrong.
 LIMIT = 2**31
 
-# What readers of zip files and arrays raise where a file is not what it says.
+# The exceptions that readers of zip files and arrays raise for damaged files.
 DAMAGES = (
     *(OSError, EOFError, ValueError, MemoryError, OverflowError, TypeError, KeyError, RuntimeError),
     *(SyntaxError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
@@ -27,7 +27,7 @@ DAMAGES = (
 
 
 class Parts(NamedTuple):
-    """A dataset as a reader returns it, before it has a name."""
+    """What a reader returns: the parts of a dataset, without its name."""
 
     train: Examples
     test: Examples
@@ -36,12 +36,12 @@ class Parts(NamedTuple):
 
 
 def damaged(source: object, what: str, do: str = "Download it again.") -> DataError:
-    """The error for a file that is not what it should be."""
+    """The error for a damaged file: which one, what is wrong, what to do."""
     return DataError(f"{source}: {what}. {do}")
 
 
 def find(folder: Path, *names: str) -> Path:
-    """The first of `names` in `folder`, as it is or gzipped."""
+    """The first of `names` that is in `folder`, plain or gzipped."""
     for name in names:
         for path in (folder / name, folder / f"{name}.gz"):
             if path.is_file():
@@ -68,7 +68,7 @@ def _bytes(path: Path, count: int) -> bytes:
 
 
 def idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
-    """An IDX file of bytes: 0, 0, 8, the number of dimensions, each of them, the values."""
+    """The array in an IDX file: 0, 0, 8, the number of dimensions, the dimensions, the values."""
     start = 4 + 4 * dimensions
     header = _bytes(path, start)
     if header[:4] != bytes((0, 0, 8, dimensions)) or len(header) < start:
@@ -78,7 +78,7 @@ def idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
     size = prod(shape)
     if size > LIMIT:
         raise damaged(path, f"its header asks for {size:,} bytes, more than any published file")
-    data = _bytes(path, start + size + 1)  # one byte more than promised tells a longer file
+    data = _bytes(path, start + size + 1)  # one byte more, to notice a file that is too long
     if len(data) != start + size:
         got = "more" if len(data) > start + size else f"{len(data) - start:,}"
         raise damaged(path, f"its header promises {size:,} bytes. Got {got}")
@@ -104,7 +104,7 @@ def npz(path: Path, *names: str) -> list[NDArray[Any]]:
 
 
 def records(path: Path, labels: int, pixels: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """A file of records, each some label bytes and then the pixels (the binary CIFAR files)."""
+    """Labels and pixels of a file of records, each the label bytes and then the pixels (binary CIFAR)."""
     data = np.frombuffer(content(path), np.uint8)
     size = labels + pixels
     if len(data) == 0 or len(data) % size:
@@ -116,7 +116,7 @@ def records(path: Path, labels: int, pixels: int) -> tuple[NDArray[np.uint8], ND
 def labelled(
     inputs: NDArray[Any], labels: NDArray[Any], classes: int, source: object, first: int = 0
 ) -> Examples:
-    """Inputs with their labels, checked; `first` is the smallest label in the file."""
+    """Examples of inputs and labels, once these are checked; `first` is the smallest label in the file."""
     if labels.shape != inputs.shape[:1]:
         what = f"there must be one label per example. Got {len(inputs):,} examples"
         raise damaged(source, f"{what} and labels of shape {list(labels.shape)}")
@@ -129,5 +129,5 @@ def labelled(
         what = f"labels must lie in {first}..{first + classes - 1}. Got {low}..{high}"
         raise damaged(source, what)
     targets = torch.from_numpy(labels.astype(np.int64) - first)
-    # A copy: arrays over a file's bytes are read-only and may be transposed views.
+    # Copied, because arrays over a file's bytes are read-only and may be transposed views.
     return Examples(torch.from_numpy(np.array(inputs, order="C")), targets)

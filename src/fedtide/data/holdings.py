@@ -1,4 +1,4 @@
-"""What client u holds at round t, as positions in the training examples."""
+"""Which training examples client u holds in round t."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ from fedtide.data.partition import Partition
 
 
 class Holdings(ABC):
-    """A pure function of the round and the client, so that a device can evaluate it for itself."""
+    """The examples that each client holds in each round, as positions in the training examples.
 
-    here: ClassVar[bool] = True  # are the examples on this machine?
+    A pure function of round and client, so that a real client can evaluate it on its own machine.
+    """
+
+    here: ClassVar[bool] = True  # False: the examples are on the clients' machines
 
     @abstractmethod
     def sizes(self, t: int, ids: Ids) -> NDArray[np.int64]:
@@ -27,12 +30,12 @@ class Holdings(ABC):
 
     @abstractmethod
     def examples(self, t: int, ids: Ids, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The examples at `places` [U, ...] of each client's store."""
+        """The examples at the positions `places` [U, ...] of each client's store."""
 
     def share(self, ids: Ids) -> tuple[NDArray[np.int64] | None, Holdings]:
-        """The examples that these clients ever hold, and their holdings counted among those alone.
+        """The examples that these clients ever hold, and their holdings as positions among only those.
 
-        None stands for all examples, where it is not known better.
+        None instead of the examples stands for all of them.
         """
         return None, self
 
@@ -56,21 +59,21 @@ class Holdings(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Static(Holdings):
-    """Every client keeps what it was given; all stores lie in one array, one after the other."""
+    """Every client always holds the same examples; one array has the stores of all clients in turn."""
 
     order: NDArray[np.int64]
     offsets: NDArray[np.int64]  # client u holds order[offsets[u] : offsets[u + 1]]
 
     @classmethod
     def of_owners(cls, owners: NDArray[np.int64], clients: int) -> Static:
-        """Stores from the owner of each example; -1 means nobody."""
+        """Stores from the owner of each example; an example with owner -1 is in none."""
         counts = np.bincount(owners[owners >= 0], minlength=clients)
         order = np.argsort(owners, kind="stable")[len(owners) - counts.sum() :]
         return cls(order, np.concatenate([[0], counts.cumsum()]))
 
     @classmethod
     def joined(cls, parts: Sequence[Static]) -> Static:
-        """Groups of clients numbered one after the other."""
+        """Join groups of clients; ids of the second group follow those of the first, and so on."""
         starts = np.cumsum([0, *(len(part.order) for part in parts)])
         offsets = [part.offsets[1:] + start for part, start in zip(parts, starts, strict=False)]
         return cls(np.concatenate([p.order for p in parts]), np.concatenate([[0], *offsets]))
@@ -106,7 +109,7 @@ class Static(Holdings):
 
 
 class Pace(NamedTuple):
-    """How a client's store fills, [clients] each."""
+    """How each client's store fills; each field is [clients]."""
 
     capacity: NDArray[np.int64]  # D_u
     first: NDArray[np.int64]  # examples at the start
@@ -126,21 +129,21 @@ class Pace(NamedTuple):
 class Fifo(Holdings):
     """Examples arrive between rounds, in the order of the client's stream; a full store drops its oldest.
 
-    Arrivals of a round have an address of their own, so what a client holds at round t is a sum over the
-    rounds before. The sum of every client asked about is kept and walked forth and back from there: a run
-    pays for its cohorts, and a resumed run walks once through the rounds it did not make.
+    The arrivals of each round have a random address of their own, so the number that has arrived by round t
+    is a sum over rounds. The latest sum of each client is kept and moved to the round that is asked for: a
+    run computes it for its cohorts only, and a resumed run once for the rounds it did not compute itself.
     """
 
-    stream: Static  # everything that will ever arrive, first come first
+    stream: Static  # all examples that will ever arrive at each client, in this order
     pace: Pace
     seed: int
 
     def __post_init__(self) -> None:
-        self._round = np.zeros(self.clients, dtype=np.int64)  # up to which arrivals are summed
-        self._arrived = np.zeros(self.clients, dtype=np.int64)
+        self._round = np.zeros(self.clients, dtype=np.int64)  # the round that each sum stands for
+        self._arrived = np.zeros(self.clients, dtype=np.int64)  # the sums
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Leave the sums behind: another process computes its own, and arrays from Ray are read-only."""
+        """Do not send the sums: another process computes its own, and arrays from Ray are read-only."""
         return type(self), (self.stream, self.pace, self.seed)
 
     @property
@@ -148,7 +151,7 @@ class Fifo(Holdings):
         return self.stream.clients
 
     def arrived(self, t: int, ids: Ids) -> NDArray[np.int64]:
-        """How many examples have arrived at each client since the start."""
+        """How many examples have arrived at each client by round t."""
         for s in range(int(self._round[ids].min(initial=t)) + 1, t + 1):
             behind = np.unique(ids[self._round[ids] < s])
             self._arrived[behind] += self.pace.arrivals(s, behind, self.seed)
@@ -160,7 +163,7 @@ class Fifo(Holdings):
         return self._arrived[ids]
 
     def span(self, t: int, ids: Ids) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The stretch of its stream that each client holds: from the first, up to the second."""
+        """The part of its stream that each client holds: from the first position to before the second."""
         end = np.minimum(self.pace.first[ids] + self.arrived(t, ids), self.stream.sizes(t, ids))
         return np.maximum(end - self.pace.capacity[ids], 0), end
 
@@ -170,7 +173,7 @@ class Fifo(Holdings):
 
     def examples(self, t: int, ids: Ids, places: NDArray[np.int64]) -> NDArray[np.int64]:
         begin = self.span(t, ids)[0].reshape(-1, *(1,) * (places.ndim - 1))
-        # A client without examples is asked for fillings only.
+        # A client without examples is asked for padding only, which must lie within its stream.
         last = np.maximum(self.stream.sizes(t, ids) - 1, 0).reshape(begin.shape)
         return self.stream.examples(t, ids, np.minimum(begin + places, last))
 
@@ -188,7 +191,7 @@ class Fifo(Holdings):
     def _stretch(
         self, ids: Ids, begin: NDArray[np.int64], end: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """The examples of these stretches of the clients' streams, one client after the other."""
+        """The examples from `begin` to `end` of each client's stream, one client after the other."""
         places = self.stream.offsets[ids]
         ends = zip((places + begin).tolist(), (places + end).tolist(), strict=True)
         return np.concatenate(
@@ -196,15 +199,13 @@ class Fifo(Holdings):
         )
 
     def labels(self, targets: NDArray[np.int64], classes: int) -> NDArray[np.int64]:
-        everybody = np.arange(self.clients)
-        return counts(
-            everybody, self.sizes(0, everybody), targets[self.held(0, everybody)], classes
-        )
+        ids = np.arange(self.clients)
+        return counts(ids, self.sizes(0, ids), targets[self.held(0, ids)], classes)
 
 
 @dataclass(frozen=True, eq=False)
 class Pooled(Holdings):
-    """One client holds what all of these hold: the Genie of centralised training."""
+    """One client holds the examples of all clients of `of`: the Genie of centralised training."""
 
     of: Holdings
 
@@ -233,7 +234,10 @@ class Pooled(Holdings):
 def counts(
     owners: Ids, sizes: NDArray[np.int64], labels: NDArray[np.int64], classes: int
 ) -> NDArray[np.int64]:
-    """How many examples of each label these clients hold, whose examples lie one after the other."""
+    """[clients, classes]: how many examples of each label the owners hold.
+
+    `labels` has the labels of the first owner's examples, then those of the second, and so on.
+    """
     cells = np.repeat(owners, sizes) * classes + labels
     return np.bincount(cells, minlength=len(owners) * classes).reshape(len(owners), classes)
 
@@ -243,7 +247,7 @@ def distribute(
 ) -> Static:
     """Split the training examples of each group's labels over that group's clients.
 
-    Groups that share a label share its examples: both get all of them.
+    If two groups have a label in common, both split all of its examples.
     """
     targets = dataset.train.targets.numpy()
     parts = []

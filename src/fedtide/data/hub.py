@@ -1,4 +1,4 @@
-"""Datasets of the Hugging Face hub, through the `datasets` package of the `hub` extra."""
+"""Datasets from the Hugging Face hub, by the package `datasets` (extra `hub`)."""
 
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -12,7 +12,7 @@ from fedtide.data.files import Parts, damaged, labelled
 
 
 class Hub(NamedTuple):
-    """Where a dataset lives on the hub and what its columns are called."""
+    """The name of a dataset on the hub, and of its columns and splits."""
 
     id: str
     inputs: str = "image"
@@ -24,15 +24,15 @@ class Hub(NamedTuple):
 
 
 def installed() -> bool:
-    """Is the `hub` extra here?"""
+    """Are the packages of the extra `hub` installed?"""
     return find_spec("datasets") is not None and find_spec("PIL") is not None
 
 
 def table(source: Hub) -> Mapping[str, Any]:
-    """The splits of a dataset, from the hub's own cache when it has been fetched before."""
+    """The splits of a dataset, from the hub's cache on this machine if it was fetched before."""
     import datasets
 
-    # An absent repository or network is an OSError, an unknown configuration a ValueError.
+    # Without the repository or a network it raises an OSError, for an unknown configuration a ValueError.
     failures = (OSError, ValueError, datasets.exceptions.DatasetsError)
     try:
         splits: Mapping[str, Any] = datasets.load_dataset(source.id, source.config)
@@ -44,7 +44,7 @@ def table(source: Hub) -> Mapping[str, Any]:
 
 
 def columns(splits: Mapping[str, Any], split: str, source: Hub, *names: str) -> Any:
-    """One split with only the named columns, or an error that says what there is."""
+    """One split with only the named columns, or an error that lists those there are."""
     if split not in splits:
         raise damaged(source.id, f"it has no split {split!r}, only {', '.join(splits)}")
     missing = [name for name in names if name not in splits[split].column_names]

@@ -1,4 +1,4 @@
-"""Image and sensor datasets in their published files. Each function reads one folder."""
+"""Readers of image and sensor datasets in their published files; each reads one folder."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,7 +16,7 @@ HAR_TEST = (2, 4, 9, 10, 12, 13, 18, 20, 24)  # the canonical test subjects
 
 
 def digits(folder: Path, classes: int) -> Parts:
-    """The bundled digits; of each class the last fifth, in the published order, is the test part.
+    """The digits that come with the package; the last fifth of each class is the test part.
 
     The published order goes by writer, so most writers of the test part are new to training.
     """
@@ -34,7 +34,7 @@ def digits(folder: Path, classes: int) -> Parts:
 
 
 def mnist(folder: Path, classes: int) -> Parts:
-    """MNIST and Fashion-MNIST under their original names."""
+    """MNIST or Fashion-MNIST from files with their original names."""
     return Parts(_idx_pair(folder, "train", classes), _idx_pair(folder, "t10k", classes))
 
 
@@ -124,7 +124,7 @@ def _channels_first(images: NDArray[Any], size: int, path: Path) -> NDArray[Any]
 
 
 def tinyimagenet(folder: Path, classes: int) -> Parts:
-    """Tiny ImageNet as distributed (JPEGs; the validation part is our test part), or npz."""
+    """Tiny ImageNet as distributed (JPEGs; its validation part is the test part here), or npz."""
     if (folder / "train.npz").is_file():
         return arrays(folder, classes, size=64)
     place = _inside(folder, "tiny-imagenet-200")
@@ -163,12 +163,12 @@ def _jpegs(files: list[tuple[Path, int]], classes: int, source: Path) -> Example
 
 
 def _inside(folder: Path, name: str) -> Path:
-    """The folder an unpacked archive makes, if it is there."""
+    """The folder that unpacking an archive makes, if it is there, else `folder`."""
     return folder / name if (folder / name).is_dir() else folder
 
 
 def uci_har(folder: Path, classes: int) -> Parts:
-    """Nine channels x 128 steps; `keys` are subjects, the canonical nine are the test part."""
+    """Windows of nine channels x 128 steps; `keys` are subjects, the canonical nine are the test part."""
     found = sorted(folder.glob("*.npz"))
     if not found:
         what = "an npz file with x [N, 9, 128], y (0-5) and subject (1-30) is missing"

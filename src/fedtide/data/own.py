@@ -67,7 +67,7 @@ def from_huggingface(
 ) -> Dataset:
     """Two splits of a Hugging Face dataset: a column of images or numbers, and one of targets.
 
-    `keys` is the column that names who owns a training example, such as a writer.
+    `keys` is the column that names the owner of each training example, such as its writer.
     """
     columns = [inputs, target, *([keys] if keys else [])]
     xs, ys, *writers = _columns(train, columns, f"{name}.train")
@@ -128,7 +128,7 @@ def _stacked(dataset: Any, where: str) -> tuple[Tensor, Tensor]:
 
 
 def _examples(part: Pair, where: str) -> Examples:
-    """One part, checked."""
+    """Check the training or the test part."""
     if not isinstance(part, tuple | list) or len(part) != 2:
         raise DataError(f"{where}: must be (inputs, targets). Got {type(part).__name__}.")
     inputs, targets = (_tensor(value, where) for value in part)
@@ -142,7 +142,7 @@ def _examples(part: Pair, where: str) -> Examples:
 
 
 def _checked(inputs: Tensor, where: str) -> Tensor:
-    """Inputs in a form models take."""
+    """Check inputs, and convert them to a type that models take."""
     if inputs.is_floating_point():
         if not all(value.isfinite() for value in inputs.aminmax()):  # without a copy of all inputs
             raise DataError(f"{where}: inputs must be finite. Got NaN or infinity.")

@@ -1,41 +1,37 @@
 """Partitions: which client owns each example.
 
-An answer is one vector of owners, so no example can have two; -1 stands for nobody. Labels are the
-ones present in `targets`, in numeric order. Four published splits are called Dirichlet: four kinds.
+A partition returns one vector of owners, so no example can have two; -1 means that no client owns it. Labels
+are those present in `targets`, in numeric order. Four different published splits are called Dirichlet; each
+is a kind of its own.
 """
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedtide.core.errors import require
 from fedtide.core.kinds import Kinds
+from fedtide.data.mixtures import UNOWNED, Ints, Rng, cut, fill, log_dirichlet, topped_up
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Keys = Ints | None
-Rng = np.random.Generator
+Keys = Ints | None  # the natural owner of each example
 
-NOBODY = -1
-TRIES = 20  # fresh draws of a hetero partition before its poorest clients are topped up
-BLOCK = 2**22  # numbers held at once while labels are drawn
+TRIES = 20  # draws of a hetero partition before clients below the minimum are topped up
 
 
 class Partition(ABC):
-    """Says who owns each example."""
+    """Decides which client owns each example."""
 
     @abstractmethod
     def owners(self, targets: Ints, clients: int, rng: Rng, keys: Keys = None) -> Ints:
-        """[N]: the client (0..clients-1) of each example, or -1; keys are the natural owners."""
+        """[N]: the owner (0..clients-1) of each example, or -1; `keys` are the natural owners."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Iid(Partition):
-    """Shuffled and cut into equal pieces: sizes equal up to one, everything owned."""
+    """Shuffled and cut into equal pieces: sizes differ by at most one, every example is owned."""
 
     def owners(self, targets: Ints, clients: int, rng: Rng, keys: Keys = None) -> Ints:
         _check(clients, len(targets))
@@ -44,15 +40,15 @@ class Iid(Partition):
 
 @dataclass(frozen=True, kw_only=True)
 class Dirichlet(Partition):
-    """Clients fill one after another, each from its mixture q of labels (Hsu et al., 2019; DIMC).
+    """Clients draw one after another, each by its own mixture q of labels (Hsu et al., 2019; DIMC).
 
-    Sizes are equal up to one, remainders from client 0 on, everything owned. Identical in
-    distribution to drawing one by one, q renormalised over the labels that have not run out (DIMC's
-    code stops after 3C+5 redraws and takes any label left); the last clients get what others left.
+    Sizes differ by at most one (the first clients have one more), every example is owned. Identical in
+    distribution to drawing examples one by one with q renormalised over the labels that have not run out
+    (DIMC's code stops after 3C+5 redraws and takes any label left); the last clients get what is left over.
     """
 
     alpha: float = 0.3
-    prior: bool = False  # q ~ Dir(alpha * p), p the shares of the labels (Hsu), not Dir(alpha * 1)
+    prior: bool = False  # q ~ Dir(alpha * p), p the labels' shares (Hsu), instead of Dir(alpha * 1)
 
     def __post_init__(self) -> None:
         _check_alpha(self.alpha)
@@ -61,15 +57,15 @@ class Dirichlet(Partition):
         _check(clients, len(targets))
         share = np.unique(targets, return_counts=True)[1] / len(targets)
         alpha = self.alpha * (share if self.prior else np.ones_like(share))
-        return _fill(targets, _pieces(len(targets), clients), alpha, clients, rng)
+        return fill(_by_label(targets), _pieces(len(targets), clients), alpha, clients, rng)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DirichletBalanced(Partition):
-    """Clients take turns at random, each with its mixture of labels (FedDyn; FedLab, balanced).
+    """Clients draw in random order, each by its own mixture of labels (FedDyn; FedLab, balanced).
 
-    Every client gets exactly floor(N / clients); the rest is nobody's. Identical in distribution to
-    the published loop: a random client that is not full draws a label, again while it is empty.
+    Every client gets exactly floor(N / clients) examples; no client owns the rest. Identical in distribution
+    to the published loop: a random client that is not full draws labels until one has examples left.
     """
 
     alpha: float = 0.3
@@ -80,21 +76,22 @@ class DirichletBalanced(Partition):
     def owners(self, targets: Ints, clients: int, rng: Rng, keys: Keys = None) -> Ints:
         _check(clients, len(targets))
         quota = len(targets) // clients
-        # Poisson clocks that stop at their quota ring like uniform picks among those not full yet.
+        # Sorting the arrival times of one Poisson process per client, each stopped at its quota, gives the
+        # same order as picking at random among the clients that are not full yet.
         clocks = rng.standard_exponential((clients, quota)).cumsum(axis=1)
         turns = clocks.argsort(axis=None) // quota
         alpha = np.full(len(np.unique(targets)), self.alpha)
-        return _fill(targets, turns, alpha, clients, rng)
+        return fill(_by_label(targets), turns, alpha, clients, rng)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DirichletHetero(Partition):
     """Each label is cut among the clients by Dir(alpha) (NIID-Bench, MOON, FedLab noniid-labeldir).
 
-    Who holds N / clients gets no more. Everything is owned, sizes are uneven. Published code draws
-    until every client holds `minimum`; here, after 20 draws, what is missing moves from the richest
-    clients to the poorest. Where the data cannot give everyone `minimum`, half of the average (at
-    least one example, if there is one for each) takes its place.
+    A client that holds N / clients examples gets no more. Every example is owned, sizes are uneven. Published
+    code draws until every client holds `minimum` examples; here, after 20 draws, missing examples are moved
+    from the clients that hold most. If there are too few examples for that minimum, half of the average
+    number (and at least one example, if there is one for each client) is the minimum instead.
     """
 
     alpha: float = 0.3
@@ -114,18 +111,18 @@ class DirichletHetero(Partition):
             owners = self._attempt(labels, len(targets), clients, rng)
             if np.bincount(owners, minlength=clients).min() >= minimum:
                 break
-        return _topped_up(owners, clients, minimum, rng)
+        return topped_up(owners, clients, minimum, rng)
 
     def _attempt(self, labels: list[Ints], examples: int, clients: int, rng: Rng) -> Ints:
-        owners = np.full(examples, NOBODY)
+        owners = np.full(examples, UNOWNED)
         held = np.zeros(clients, dtype=np.int64)
         for members in labels:
-            shares = _log_dirichlet(np.full(clients, self.alpha), 1, rng)[0]
-            # While examples are left someone is below the average, so one share stays finite.
+            shares = log_dirichlet(np.full(clients, self.alpha), 1, rng)[0]
+            # While examples are left, a client is below the average, so one share stays finite.
             shares[held * clients >= examples] = -np.inf
-            cut = _cut(shares, len(members), np.floor)
-            owners[rng.permutation(members)] = cut
-            held += np.bincount(cut, minlength=clients)
+            takers = cut(shares, len(members), np.floor)
+            owners[rng.permutation(members)] = takers
+            held += np.bincount(takers, minlength=clients)
         return owners
 
 
@@ -133,7 +130,7 @@ class DirichletHetero(Partition):
 class DirichletProportional(Partition):
     """Each label is cut in proportion to the clients' mixtures q ~ Dir(alpha) (FedAU, FAST).
 
-    Everything is owned, in the order of the data; sizes vary and a client may be left with nothing.
+    Every example is owned; a client gets consecutive examples of a label. Sizes vary, and may be 0.
     """
 
     alpha: float = 0.3
@@ -144,18 +141,18 @@ class DirichletProportional(Partition):
     def owners(self, targets: Ints, clients: int, rng: Rng, keys: Keys = None) -> Ints:
         _check(clients)
         labels = _by_label(targets)
-        shares = _log_dirichlet(np.full(len(labels), self.alpha), clients, rng)
-        owners = np.full(len(targets), NOBODY)
+        shares = log_dirichlet(np.full(len(labels), self.alpha), clients, rng)
+        owners = np.full(len(targets), UNOWNED)
         for members, share in zip(labels, shares.T, strict=True):
-            owners[members] = _cut(share, len(members), np.rint)
+            owners[members] = cut(share, len(members), np.rint)
         return owners
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shards(Partition):
-    """Sorted by label, cut into shards, `per_client` random ones each (McMahan et al., 2017).
+    """Sorted by label and cut into shards, of which each client gets `per_client` (McMahan et al., 2017).
 
-    Everything is owned: where shards do not divide the data, the first are one example longer.
+    Every example is owned: if the shards cannot be equal, the first are one example longer.
     """
 
     per_client: int = 2
@@ -174,7 +171,7 @@ class Shards(Partition):
 
 @dataclass(frozen=True, kw_only=True)
 class Sorted(Partition):
-    """Sorted by label, one contiguous equal piece each: the clients' indices follow the labels."""
+    """Sorted by label and cut into one equal piece per client, so that client numbers follow the labels."""
 
     def owners(self, targets: Ints, clients: int, rng: Rng, keys: Keys = None) -> Ints:
         _check(clients, len(targets))
@@ -185,9 +182,10 @@ class Sorted(Partition):
 class TwoShard(Partition):
     """Every client holds two different batches of labels (DIMC, the conference version).
 
-    Shuffled labels form as many batches as there are clients (or labels, if fewer), each cut evenly
-    among its holders: two, unless there are more clients than labels. A client sits between two
-    batches of a random ring, as dealing one by one may leave two equal batches for the last hand.
+    Shuffled labels form as many batches as there are clients (or labels, if fewer). Each batch is cut evenly
+    among the clients that hold it: two, unless there are more clients than labels. The batches lie on a
+    random ring and each client holds two neighbours; dealing batches one by one could leave the last client
+    with the same batch twice.
     """
 
     def owners(self, targets: Ints, clients: int, rng: Rng, keys: Keys = None) -> Ints:
@@ -205,7 +203,7 @@ class TwoShard(Partition):
 
 @dataclass(frozen=True, kw_only=True)
 class Half(Partition):
-    """Half of the clients share the first half of the labels, the rest share the rest (DIMC)."""
+    """Half of the clients share the first half of the labels, the other half the others (DIMC)."""
 
     def owners(self, targets: Ints, clients: int, rng: Rng, keys: Keys = None) -> Ints:
         labels = _by_label(targets, 2, "half")
@@ -215,10 +213,10 @@ class Half(Partition):
 
 @dataclass(frozen=True, kw_only=True)
 class PartialOverlap(Partition):
-    """Two halves of the clients share 60% of the labels each, 20% in common (DIMC).
+    """Each half of the clients shares 60% of the labels, of which 20% are common to both (DIMC).
 
-    Of ten labels, the first half holds 0..5 and the rest 4..9; 60% is rounded up. A common label is
-    cut in two, one part for each half.
+    Of ten labels, the first half holds 0..5 and the second 4..9; 60% is rounded up. A common label is cut in
+    two, one part for each half.
     """
 
     def owners(self, targets: Ints, clients: int, rng: Rng, keys: Keys = None) -> Ints:
@@ -229,7 +227,7 @@ class PartialOverlap(Partition):
 
 @dataclass(frozen=True, kw_only=True)
 class Distinct(Partition):
-    """Client i holds the i-th run of labels, and no label is shared (DIMC)."""
+    """Client i holds the i-th group of consecutive labels; no two clients share a label (DIMC)."""
 
     def owners(self, targets: Ints, clients: int, rng: Rng, keys: Keys = None) -> Ints:
         _check(clients)
@@ -243,7 +241,7 @@ class Distinct(Partition):
 class Natural(Partition):
     """One client per natural owner (subject, speaker), in the order of the keys.
 
-    With fewer clients than keys, randomly chosen keys take part; other examples are nobody's.
+    With fewer clients than keys, keys are chosen at random; the examples of the others are not used.
     """
 
     def owners(self, targets: Ints, clients: int, rng: Rng, keys: Keys = None) -> Ints:
@@ -256,7 +254,7 @@ class Natural(Partition):
         require(clients <= len(known), "population.clients", must, clients)
         chosen = np.sort(rng.permutation(known)[:clients])
         place = np.searchsorted(chosen, held).clip(max=clients - 1)
-        return np.where(chosen[place] == held, place, NOBODY)
+        return np.where(chosen[place] == held, place, UNOWNED)
 
 
 def _check_alpha(alpha: float) -> None:
@@ -271,13 +269,13 @@ def _check(clients: int, examples: float = math.inf) -> None:
 
 
 def _pieces(total: int, parts: int) -> Ints:
-    """[total]: 0..parts-1 in order, each equally often, remainders from the first on."""
+    """[total]: 0..parts-1 in order, each equally often; the first ones once more if need be."""
     ids = np.arange(parts)
     return np.repeat(ids, total // parts + (ids < total % parts))
 
 
 def _along_labels(targets: Ints, parts: int) -> Ints:
-    """[N]: the piece each example falls into when all are sorted by label."""
+    """[N]: the piece of each example, when the examples are sorted by label and cut into `parts` pieces."""
     return _pieces(len(targets), parts)[targets.argsort(kind="stable").argsort()]
 
 
@@ -290,7 +288,10 @@ def _by_label(targets: Ints, least: int = 0, kind: str = "") -> list[Ints]:
 
 
 def _halves(labels: list[Ints], clients: int, first: int, last: int) -> Ints:
-    """First labels for half of the clients, last for the rest (and an odd one), others for both."""
+    """The `first` labels for one half of the clients, the `last` for the other, those between for both.
+
+    With an odd number of clients the second half is larger by one.
+    """
     require(clients >= 2, "population.clients", "at least 2, one for each half", clients)
     one, other = np.split(np.arange(clients), [clients // 2])
     both = len(labels) - first - last
@@ -298,88 +299,13 @@ def _halves(labels: list[Ints], clients: int, first: int, last: int) -> Ints:
 
 
 def _shared(labels: list[Ints], holders: Sequence[tuple[Ints, ...]]) -> Ints:
-    """Cut labels into equal consecutive parts for groups of clients, and these for the clients."""
-    owners = np.full(sum(map(len, labels)), NOBODY)
+    """Cut each label into equal parts for its groups of clients, and each part among its clients."""
+    owners = np.full(sum(map(len, labels)), UNOWNED)
     for members, groups in zip(labels, holders, strict=True):
         for part, group in zip(np.array_split(members, len(groups)), groups, strict=True):
             must = f"few enough to share the {len(part)} examples of a label"
             require(len(group) <= len(part), "population.clients", must, len(group), "Take fewer.")
             owners[part] = group[_pieces(len(part), len(group))]
-    return owners
-
-
-def _log_dirichlet(alpha: Floats, count: int, rng: Rng) -> Floats:
-    """[count, len(alpha)]: logarithms of Dirichlet draws, as for tiny alpha all may be 0.0."""
-    alpha = alpha.clip(1e-300, 1e300)  # beyond, draws look the same but overflow
-    shape = (count, len(alpha))
-    # Gamma(a) = Gamma(a + 1) * U^(1/a), and -log U is exponential.
-    logs = np.log(rng.standard_gamma(alpha + 1, shape)) - rng.standard_exponential(shape) / alpha
-    logs -= np.logaddexp.reduce(logs, axis=1, keepdims=True)
-    return logs
-
-
-def _cut(logs: Floats, total: int, whole: Callable[[Floats], Floats]) -> Ints:
-    """[total]: the client at each position, when all are cut in proportion to exp(logs)."""
-    ends = np.exp(logs - logs.max()).cumsum()
-    ends = whole(ends / ends[-1] * total)
-    return np.searchsorted(ends[:-1], np.arange(total), side="right")
-
-
-def _fill(targets: Ints, turns: Ints, alpha: Floats, clients: int, rng: Rng) -> Ints:
-    """Clients draw in the order of `turns`: a label by their mixture, then an example of it."""
-    labels = _by_label(targets)
-    shares = _log_dirichlet(alpha, clients, rng)
-    drawn = _labels_drawn(turns, shares, np.array([len(members) for members in labels]), rng)
-    owners = np.full(len(targets), NOBODY)
-    for label, members in enumerate(labels):
-        takers = turns[drawn == label]
-        owners[rng.permutation(members)[: len(takers)]] = takers
-    return owners
-
-
-def _labels_drawn(turns: Ints, shares: Floats, room: Ints, rng: Rng) -> NDArray[np.uint]:
-    """The label of each turn, when `room` examples of each exist and empty labels are skipped.
-
-    All turns draw at once. The first turn that finds its label empty closes it: turns from there on
-    that wanted it draw again among the open ones, the others keep their draw, which has the right
-    law given that it is not the closed label. Every pass closes a label, so passes are few.
-    """
-    is_open = np.ones(len(room), dtype=np.bool_)
-    drawn = _draw(turns, shares, is_open, rng)
-    while True:
-        count = np.bincount(drawn, minlength=len(room))
-        over = np.flatnonzero(count > room)
-        if len(over) == 0:
-            return drawn
-        by_label = drawn.argsort(kind="stable")
-        start = count.cumsum() - count
-        empty = over[by_label[start[over] + room[over]].argmin()]
-        late = by_label[start[empty] + room[empty] : start[empty] + count[empty]]
-        is_open[empty] = False
-        drawn[late] = _draw(turns[late], shares, is_open, rng)
-
-
-def _draw(turns: Ints, shares: Floats, is_open: NDArray[np.bool_], rng: Rng) -> NDArray[np.uint]:
-    """An open label for each turn, in proportion to its client's shares."""
-    names = np.flatnonzero(is_open).astype(np.min_scalar_type(len(is_open)))  # short ints sort fast
-    drawn = []
-    for part in np.array_split(turns, 1 + len(turns) * len(is_open) // BLOCK):
-        logs = shares[part][:, is_open]
-        ladder = np.exp(logs - logs.max(axis=1, keepdims=True)).cumsum(axis=1)
-        top = ladder[:, -1]
-        # Rounding must not lift a point to the top of its ladder, where no label is.
-        point = np.minimum(rng.random(len(top)) * top, np.nextafter(top, 0))
-        drawn.append(names[(ladder <= point[:, None]).sum(axis=1)])
-    return np.concatenate(drawn)
-
-
-def _topped_up(owners: Ints, clients: int, minimum: int, rng: Rng) -> Ints:
-    """Give every client its minimum, one random example at a time from whoever is richest."""
-    held = np.bincount(owners, minlength=clients)
-    needy = np.repeat(np.arange(clients), (minimum - held).clip(min=0))
-    piles = np.lexsort((rng.random(len(owners)), owners))
-    height = np.arange(len(owners)) - np.repeat(held.cumsum() - held, held)  # of each in its pile
-    owners[piles[(-height).argsort(kind="stable")[: len(needy)]]] = needy
     return owners
 
 

@@ -1,4 +1,4 @@
-"""The [data] section of a study: what there is, and what clients hold of it."""
+"""The [data] section of a study: the dataset, and what each client holds of it."""
 
 import os
 from abc import ABC, abstractmethod
@@ -16,38 +16,37 @@ from fedtide.data.holdings import Holdings, distribute
 from fedtide.data.partition import PARTITIONS, Iid, Partition
 from fedtide.data.stores import STORES, StaticStores, Stores
 
-Groups = Callable[[int], Sequence[Group]]  # the clients that ever exist, from the number of labels
+Groups = Callable[[int], Sequence[Group]]  # all clients that ever exist, given the number of labels
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source(ABC):
-    """Where examples come from."""
+    """A source of examples."""
 
     @property
     @abstractmethod
     def title(self) -> str:
-        """What it is called."""
+        """The name of the data."""
 
     @property
     @abstractmethod
     def is_here(self) -> bool:
-        """Can it be used without fetching anything?"""
+        """Can the data be used without fetching them from a network?"""
 
     @abstractmethod
     def deal(self, groups: Groups, rounds: int, seed: int) -> tuple[Dataset, Holdings]:
-        """The examples, and what each client holds in each of so many rounds."""
+        """The dataset, and what each client holds of it in each of `rounds` rounds."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Data(Source):
-    """A dataset, split over the clients; `name` is a known one or, from Python, a `Dataset` of your own."""
+    """A dataset split over the clients; `name` is a known one or, from Python, your own `Dataset`."""
 
     name: str | Dataset = "digits"
     partition: Partition = field(default_factory=Iid)
     normalise: Literal["unit", "standard", "centred"] = "unit"
-    mean: tuple[
-        float, ...
-    ] = ()  # with "standard": per channel, of pixels in [0, 1]; else as published
+    # With "standard": mean and std of each channel, of pixels in [0, 1]; empty: the published ones.
+    mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
     stores: Stores = field(default_factory=StaticStores)
 
@@ -58,8 +57,8 @@ class Data(Source):
             known = choices(self.name, DATASETS)
             raise ConfigError(f"data.name: {self.name!r} is not a known dataset. {known}")
         given, where = self.mean or self.std, "data.mean" if self.mean else "data.std"
-        do = "Set data.normalise = 'standard'."
-        require(not given or self.normalise == "standard", where, "empty", list(given), do)
+        fits = not given or self.normalise == "standard"
+        require(fits, where, "empty unless data.normalise = 'standard'", list(given))
         for deviation in self.std:
             require(0 < deviation < inf, "data.std", "positive numbers", deviation)
         for value in self.mean:
@@ -75,7 +74,7 @@ class Data(Source):
         return not isinstance(name, str) or place(name) is not None or not DATASETS[name].files
 
     def load(self) -> Dataset:
-        """The dataset, whole in memory."""
+        """Load the dataset into memory."""
         dataset = self.name
         if not isinstance(dataset, Dataset):
             dataset = _loaded(dataset, os.environ.get("FEDTIDE_DATA", ""))
@@ -95,5 +94,5 @@ class Data(Source):
 
 @lru_cache(maxsize=2)
 def _loaded(name: str, place: str) -> Dataset:
-    """The runs of a study share their dataset; `place` is where FEDTIDE_DATA pointed."""
+    """Load a dataset once for all runs of a study; `place` is the value of FEDTIDE_DATA."""
     return load(name)

@@ -1,4 +1,4 @@
-"""How the clients' data change: the settings behind `Holdings`."""
+"""The [data.stores] section: whether and how the examples that clients hold change over the rounds."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -14,16 +14,16 @@ from fedtide.data.holdings import Fifo, Holdings, Pace, Static
 
 @dataclass(frozen=True, kw_only=True)
 class Stores(ABC):
-    """What becomes, round by round, of the examples that clients were given."""
+    """How the examples that clients hold change over the rounds."""
 
     @abstractmethod
     def holdings(self, given: Static, targets: NDArray[np.int64], seed: int) -> Holdings:
-        """What clients hold, where `given` says who owns which example."""
+        """The clients' holdings, from the examples `given` to each of them by the partition."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StaticStores(Stores):
-    """Every client keeps what it was given."""
+    """Every client always holds the examples that the partition gave it."""
 
     def holdings(self, given: Static, targets: NDArray[np.int64], seed: int) -> Holdings:
         return given
@@ -33,10 +33,11 @@ class StaticStores(Stores):
 class Arriving(Stores):
     """Examples arrive between rounds, first in, first out (OSAFL, section II-A).
 
-    A client stores D_u examples, drawn from `capacity`; p_u is drawn from `chance`. Between two rounds it has
-    E_u = ceil(slots p_u) chances of a new example, each with probability p_u. At the start its store is full
-    to `initial`. What was given arrives in random order; with `drift` label after label, each client in an
-    order of its own: 0 is no drift, 1 ends one label before the next begins. A stream may end.
+    Client u stores up to D_u examples, drawn from `capacity`; p_u is drawn from `chance`. Between two rounds
+    it has E_u = ceil(slots p_u) chances of a new example, each with probability p_u. At the start a share
+    `initial` of its store is full. The examples that the partition gave a client arrive in random order; with
+    `drift` they arrive label by label, in an order of labels of the client's own (0: no drift; 1: one label
+    ends before the next begins). A client's stream ends when all its examples have arrived.
     """
 
     capacity: tuple[int, ...] = (320, 640)
@@ -71,7 +72,7 @@ class Arriving(Stores):
         luck = stream(seed, "arrival order").random(len(owners))
         labels = targets[given.order]
         turns = uniforms(seed, "drift", ids=np.arange(given.clients), count=int(labels.max()) + 1)
-        turn = turns.argsort(1).argsort(1) / turns.shape[1]  # when each label's turn comes
+        turn = turns.argsort(1).argsort(1) / turns.shape[1]  # the moment of each label's turn
         moment = (1 - self.drift) * luck + self.drift * turn[owners, labels]
         order = given.order[np.lexsort((luck, moment, owners))]
         return Fifo(Static(order, given.offsets), self.pace(given.clients, seed), seed)

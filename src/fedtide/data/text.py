@@ -1,11 +1,11 @@
 """Text datasets as token ids: AG News by words, Shakespeare by characters as in LEAF (2018).
 
-AG News is usually cut by the tokeniser of bert-base-uncased, which has to be downloaded. We
-deviate: whole lower-case words and punctuation marks, the commonest of the training text first. The
-vocabulary keeps its size of 30,522, so that models have the published number of parameters.
+AG News is usually tokenised by that of bert-base-uncased, which has to be downloaded. Deviation: tokens are
+lower-case words and punctuation marks, numbered by how common they are in the training text. The vocabulary
+has the size of BERT's, 30,522, so that models have the published number of parameters.
 
-Shakespeare deviates from LEAF in three points: the edition is another one, stage directions in
-brackets are left out, and so are characters outside LEAF's 80 (which LEAF maps to -1).
+Shakespeare deviates from LEAF in three points: the edition is another one, stage directions in brackets are
+left out, and so are characters outside LEAF's 80 (which LEAF maps to -1).
 """
 
 import csv
@@ -29,12 +29,12 @@ from fedtide.data.hub import Hub, columns
 Texts = tuple[list[str], list[int]]  # texts and their labels
 
 PAD, UNKNOWN = 0, 1
-WORDS = 30_522  # the size of bert-base-uncased
+WORDS = 30_522  # the size of bert-base-uncased's vocabulary
 _WORD = re.compile(r"[^\W_]+|[^\w\s]|_")
 
 LETTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
-WINDOW = 80  # characters a model sees before it names the next
-TRAIN = 0.9  # of each client's windows; LEAF's --tf
+WINDOW = 80  # characters from which a model predicts the next one
+TRAIN = 0.9  # share of each client's windows for training; LEAF's --tf
 _NUMBER = np.full(256, -1, np.int16)
 _NUMBER[np.frombuffer(LETTERS.encode(), np.uint8)] = np.arange(len(LETTERS))
 
@@ -46,7 +46,7 @@ _CUE_AND_SPEECH = re.compile(r"([A-Z][A-Z' ]+)\. +(?=\S)")
 
 
 def ag_news(folder: Path, classes: int, *, length: int = 64, vocabulary: int = WORDS) -> Parts:
-    """train.csv (or train_subset.csv) and test.csv, with or without a header line."""
+    """AG News from train.csv (or train_subset.csv) and test.csv, with or without a header line."""
     train = _rows(find(folder, "train.csv", "train_subset.csv"), classes)
     test = _rows(find(folder, "test.csv"), classes)
     return _tokens(train, test, classes, folder, length, vocabulary)
@@ -60,7 +60,7 @@ def ag_news_hub(
     length: int = 64,
     vocabulary: int = WORDS,
 ) -> Parts:
-    """The same from the hub, whose labels begin at 0."""
+    """AG News from the hub, where labels begin at 0."""
     parts = []
     for split in (source.train, source.test):
         rows = columns(splits, split, source, source.inputs, source.label)
@@ -91,7 +91,7 @@ def _rows(path: Path, classes: int) -> Texts:
 def _tokens(
     train: Texts, test: Texts, classes: int, source: object, length: int, vocabulary: int
 ) -> Parts:
-    """Token ids [N, length], cut or padded with 0, from a vocabulary of the training text."""
+    """Token ids [N, length], cut or padded with 0; the vocabulary comes from the training text."""
     require(length >= 1, "data.length", "at least 1", length)
     require(vocabulary >= 3, "data.vocabulary", "at least 3", vocabulary)
     cut = [[_WORD.findall(text.lower()) for text in part[0]] for part in (train, test)]
@@ -109,21 +109,21 @@ def _tokens(
 
 
 class Slice(NamedTuple):
-    """The windows one client contributes."""
+    """How the windows of one client are split in time."""
 
     client: int
-    train: int  # the first so many windows
-    skip: int  # then so many, which overlap both parts
-    total: int  # the rest up to here is for testing
+    train: int  # the number of windows for training, the first ones
+    skip: int  # the number of windows after them that overlap both parts and are not used
+    total: int  # the windows from there up to this number are for testing
 
 
 def shakespeare(
     folder: Path, classes: int, *, fraction: float = 0.2, stride: int = 1, seed: int = 0
 ) -> Parts:
-    """Clients are the roles of the plays; `keys` are their numbers.
+    """Shakespeare's plays from a zip file; `keys` are the roles of the plays.
 
-    `fraction` of all windows is kept, as whole clients in random order (the last one cut), LEAF's
-    --sf; `stride` is the distance from one window to the next, 1 in LEAF.
+    A `fraction` of all windows is used: whole clients in random order, the last one cut (LEAF's --sf).
+    `stride` is the distance from one window to the next, 1 in LEAF.
     """
     path = find(folder, "plays_gutenberg.zip")
     roles = [encoded(text) for play in _plays(path) for text in speeches(play).values()]
@@ -147,7 +147,7 @@ def shakespeare_hub(
     stride: int = 1,
     seed: int = 0,
 ) -> Parts:
-    """The same from LEAF's rows: 80 characters, the next one, and the role."""
+    """Shakespeare's plays from the hub, in LEAF's rows: 80 characters, the next one, and the role."""
     names = (source.inputs, source.label, "character_id")
     rows = columns(splits, source.train, source, *names).with_format("numpy")
     owners = np.asarray(rows["character_id"])
@@ -174,7 +174,7 @@ def shakespeare_hub(
 def _next_letters(
     train: list[NDArray[np.int16]], test: list[NDArray[np.int16]], classes: int, source: object
 ) -> Parts:
-    """Windows of 81 characters, per client, as examples: 80 characters and the next."""
+    """Examples from each client's windows of 81 characters: 80 characters and the next one."""
     parts = []
     for part in (train, test):
         ids = np.concatenate(part)
@@ -184,12 +184,12 @@ def _next_letters(
 
 
 def _slices(lengths: Sequence[int], fraction: float, stride: int, seed: int) -> list[Slice]:
-    """Which clients are kept and how their windows, `lengths` at stride 1, are split in time."""
+    """Choose clients and split their windows in time; `lengths` are numbers of windows at stride 1."""
     require(0 < fraction <= 1, "data.fraction", "in (0, 1]", fraction)
     require(stride >= 1, "data.stride", "at least 1", stride)
     counts = [max(0, ceil(length / stride)) for length in lengths]
     wanted = int(fraction * sum(counts))
-    skip = ceil((WINDOW - 1) / stride)  # these windows share characters with both sides
+    skip = ceil((WINDOW - 1) / stride)  # windows that share characters with both parts
     slices = []
     for client in stream(seed, "shakespeare").permutation(len(counts)):
         total = min(counts[client], wanted)
@@ -203,13 +203,13 @@ def _slices(lengths: Sequence[int], fraction: float, stride: int, seed: int) -> 
 
 
 def encoded(text: str) -> NDArray[np.int16]:
-    """The numbers of a text's characters in LEAF's alphabet; others are left out."""
+    """The ids of a text's characters in LEAF's alphabet; other characters are left out."""
     ids = _NUMBER[np.frombuffer(text.encode("latin-1", "ignore"), np.uint8)]
     return ids[ids >= 0]
 
 
 def _plays(path: Path) -> Iterator[str]:
-    """The texts of the plays, by name; the sonnets and All's Well are left out, as in LEAF."""
+    """The texts of the plays, sorted by name; the sonnets and All's Well are left out, as in LEAF."""
     try:
         with zipfile.ZipFile(path) as archive:
             entries = [entry for entry in archive.infolist() if entry.filename.endswith(".txt")]
@@ -223,9 +223,10 @@ def _plays(path: Path) -> Iterator[str]:
 
 
 def speeches(play: str) -> dict[str, str]:
-    """What each role of a play says, as one line; roles with one or two speeches are left out.
+    """The words of each role of a play, as one line; roles with one or two speeches are left out.
 
-    A speech is a paragraph that begins with a cue, its speaker's name; one without goes on.
+    A speech is a paragraph that begins with a cue, its speaker's name. A paragraph without a cue continues
+    the speech before it.
     """
     text = _DIRECTION.sub("", play.replace("\r", ""))
     paragraphs = [part.strip() for part in re.split(r"\n[ \t]*\n", text) if part.strip()]
@@ -247,7 +248,7 @@ def speeches(play: str) -> dict[str, str]:
 
 
 def _cue(line: str) -> str:
-    """The role a line announces, upper case, or nothing; cues are HAMLET. HAMLET Ham. 1 Clown."""
+    """The role that a line announces, in upper case, or "". Cues look like HAMLET. HAMLET Ham. 1 Clown."""
     found = _CUE.match(line)
     if found is None or _HEADING.match(line):
         return ""

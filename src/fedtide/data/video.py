@@ -1,12 +1,14 @@
 """Requests for videos: Pervej, Choi and Molisch, "Online-Score-Aided Federated Learning: Taming the Resource
 Constraints in Wireless Networks", Appendix D-A and Algorithm 5.
 
-A user asks for one file after the other. It stays with its genre (probability epsilon_u) and takes one of the
-K files most like the last one, or it turns to another genre and takes a popular file there. A client learns
-to predict the next request from the last (Dataset-1, "features") or the last ten (Dataset-2, "history").
+A user requests one file after another. With probability epsilon_u it stays with its genre and requests one of
+the K files most similar to the last one; otherwise it turns to another genre and requests a popular file
+there. A client learns to predict the next request from the last one (Dataset-1, "features") or from the last
+ten (Dataset-2, "history").
 
-Not published: the parameters of the Zipf-Mandelbrot law and the test set. Ours is made of fresh requests of
-the same users. Features are standardised by moments of the catalogue and of the laws behind the users.
+Not published: the parameters of the Zipf-Mandelbrot law, and the test set. The test set here consists of new
+requests of the same users. Features are standardised by the moments of the catalogue and of the distributions
+from which users are drawn.
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ from fedtide.data.source import Groups, Source
 from fedtide.data.stores import Arriving
 
 FILES, GENRES, EACH = 100, 5, 20  # files, genres, files of a genre
-TASTE = 0.3  # of the Dirichlet law of a user's genres
-LOYALTY = (0.4, 0.9)  # epsilon_u: the probability to stay with a genre
+TASTE = 0.3  # the parameter of the Dirichlet distribution of a user's genres
+LOYALTY = (0.4, 0.9)  # the range of epsilon_u, the probability to stay with a genre
 GENRE_COLUMNS = 70  # how often the genre's number is repeated in the features
 
 Floats = NDArray[np.float64]
@@ -39,7 +41,7 @@ Labels = NDArray[np.int64]
 
 
 class Catalogue(NamedTuple):
-    """What there is to ask for; file f belongs to genre f // 20."""
+    """The files that users may request; file f belongs to genre f // 20."""
 
     images: Floats  # [files, 3, 32, 32] in [0, 1]
     likeness: Floats  # [files, 20]: cosine with every file of its genre (Eq. 81)
@@ -51,7 +53,7 @@ class Catalogue(NamedTuple):
         return cls(images, (flat @ flat.transpose(0, 2, 1)).reshape(FILES, EACH))
 
     def neighbours(self, k: int) -> tuple[Labels, Floats]:
-        """The k files most like each file, and the sums of their probabilities (Eq. 82), [files, k] each."""
+        """The k files most like each file and their cumulated probabilities (Eq. 82), [files, k] each."""
         own = np.arange(FILES)
         likeness = self.likeness.copy()
         likeness[own, own % EACH] = -np.inf
@@ -61,7 +63,7 @@ class Catalogue(NamedTuple):
 
 
 class Users(NamedTuple):
-    """Who asks."""
+    """The users that request files."""
 
     taste: Floats  # [users, genres]: p_u
     loyalty: Floats  # [users]: epsilon_u
@@ -75,12 +77,13 @@ class Users(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Video(Source):
-    """The video task of OSAFL: what will a user ask for next?
+    """The video task of OSAFL: predict the file that a user requests next.
 
-    `form` is "features" (Dataset-1: the last file's picture, the user's taste; 3 x 32 x 33 numbers) or
-    "history" (Dataset-2: the last `window` requests). `similar` is K; 1 makes staying with a genre
-    predictable. There is a user per client; with `users` and one client, the Genie holds what all users hold.
-    The catalogue is FEDTIDE_DATA/cifar100_one_per_class if it is there ("auto"), or made up ("synthetic").
+    `form` is "features" (Dataset-1: the last file's picture and the user's taste; 3 x 32 x 33 numbers) or
+    "history" (Dataset-2: the last `window` requests). `similar` is K; with 1, the next file is certain while
+    the user keeps its genre. There is one user per client; with `users` set and one client, that client
+    (the Genie) holds the examples of all users. The catalogue is FEDTIDE_DATA/cifar100_one_per_class if that
+    folder exists ("auto"), or random pictures ("synthetic").
     """
 
     form: Literal["features", "history"] = "features"
@@ -116,7 +119,7 @@ class Video(Source):
         return dataset, Pooled(holdings) if alone else holdings
 
     def made(self, users: int, rounds: int, seed: int) -> tuple[Dataset, Holdings]:
-        """The requests of so many users, and what each has stored of them."""
+        """The requests of this many users as a dataset, and what each user stores of them."""
         shop, crowd = catalogue(self.catalogue), Users.drawn(users, seed)
         pace = self.stores.pace(users, seed)
         length = self._lengths(pace, rounds, seed)
@@ -137,7 +140,7 @@ class Video(Source):
         require(
             all(group.labels is None for group in found),
             "population",
-            "clients who ask for what they like with data 'video'",
+            "one group of clients without labels of its own with data.kind = 'video'",
             "groups of clients with labels of their own",
             "Use population.kind = 'fixed'.",
         )
@@ -145,21 +148,21 @@ class Video(Source):
         require(
             clients in (users, 1),
             "population.clients",
-            f"{users}, one for each user, or 1, who then holds what all hold",
+            f"{users}, one for each user, or 1, which then holds the examples of all users",
             clients,
         )
         return users
 
     def _lengths(self, pace: Pace, rounds: int, seed: int) -> Labels:
-        """How many examples each user's stream must have to last for so many rounds."""
-        everybody = np.arange(len(pace.first))
-        arrived = [pace.arrivals(t, everybody, seed) for t in range(1, rounds)]
+        """The number of examples that each user's stream needs for this many rounds."""
+        ids = np.arange(len(pace.first))
+        arrived = [pace.arrivals(t, ids, seed) for t in range(1, rounds)]
         return pace.first + np.sum(arrived, axis=0, dtype=np.int64)
 
     def requests(
         self, shop: Catalogue, users: Users, count: int, seed: int, purpose: str
     ) -> Labels:
-        """Algorithm 5 for all users at once: enough requests for `count` examples each."""
+        """[users, requests]: Algorithm 5 for all users at once, with requests for `count` examples each."""
         count += self.window if self.form == "history" else 1
         crowd = len(users.loyalty)
         draws = uniforms(seed, "video", purpose, ids=np.arange(crowd), count=3 * count)
@@ -186,7 +189,7 @@ class Video(Source):
         return asked
 
     def _examples(self, asked: Labels, length: Labels, inputs: torch.Tensor | None) -> Examples:
-        """Sliding windows over the requests of each user, one user after the other."""
+        """Examples from sliding windows over each user's requests, one user after the other."""
         lead = self.window if self.form == "history" else 1
         user = np.repeat(np.arange(len(asked)), length)
         moment = np.arange(len(user)) - np.repeat(length.cumsum() - length, length)
@@ -203,12 +206,12 @@ class Video(Source):
 def _dealt(
     video: Video, users: int, rounds: int, seed: int, place: str
 ) -> tuple[Dataset, Holdings]:
-    """The runs of a study share their data; `place` is where FEDTIDE_DATA pointed."""
+    """Make the data once for all runs of a study; `place` is the value of FEDTIDE_DATA."""
     return video.made(users, rounds, seed)
 
 
 def catalogue(which: str) -> Catalogue:
-    """One picture per label of CIFAR-100, or 100 made-up ones, the same for every seed."""
+    """One picture per label of CIFAR-100, or 100 random ones, the same for every seed."""
     folder = place("cifar100_one_per_class") if which == "auto" else None
     if folder is not None:
         pixels, labels = npz(folder / "images.npz", "x", "y")
@@ -222,13 +225,15 @@ def catalogue(which: str) -> Catalogue:
 
 
 def features(shop: Catalogue, users: Users) -> torch.Tensor:
-    """Dataset-1: what a user knows after each file, [users x files, 3, 32, 33].
+    """Dataset-1: the inputs for each user and each last file, [users x files, 3, 32, 33].
 
-    The picture, and as a 33rd column the user's taste (5), the likeness of the genre's files (20), the genre
-    (70 times) and epsilon_u: 3,168 numbers.
+    The file's picture and, as a 33rd column, the user's taste (5 numbers), the similarity of the files of the
+    genre (20), the genre (70 times) and epsilon_u: 3,168 numbers in all.
     """
     count, genre = len(users.loyalty), np.arange(FILES) // EACH
-    spread = np.sqrt(1 / GENRES * (1 - 1 / GENRES) / (GENRES * TASTE + 1))  # of a Dirichlet law
+    spread = np.sqrt(
+        1 / GENRES * (1 - 1 / GENRES) / (GENRES * TASTE + 1)
+    )  # std of a Dirichlet share
     taste = (users.taste - 1 / GENRES) / spread
     loyal = (users.loyalty - np.mean(LOYALTY)) / ((LOYALTY[1] - LOYALTY[0]) / np.sqrt(12))
     likeness = (shop.likeness - shop.likeness.mean()) / shop.likeness.std()
@@ -246,12 +251,12 @@ def features(shop: Catalogue, users: Users) -> torch.Tensor:
 
 
 def _cumulated(weights: Floats) -> Floats:
-    """Sums of probabilities along the last axis."""
+    """Cumulated probabilities along the last axis, from weights."""
     sums = weights.cumsum(-1)
     return np.asarray(sums / sums[..., -1:])
 
 
 def _chosen(sums: Floats, luck: Floats) -> Labels:
-    """Which of them each draw in [0, 1) falls on."""
+    """The index that each draw in [0, 1) selects, given cumulated probabilities."""
     chosen: Labels = (sums[..., :-1] <= luck[:, None]).sum(-1)
     return chosen

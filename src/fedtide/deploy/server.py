@@ -56,9 +56,9 @@ def serve(study: Study, grid: Grid, hook: Hook, out: Path, first: int = 0) -> Pa
         Cell(cell.settings, deployed(number, cell.experiment, roster, hook))
         for number, cell in enumerate(study.cells)
     )
-    folder, _ = run_study(replace(study, cells=cells), out, 1, _watch)
-    say(f"done: {folder.path}")
-    return folder.path
+    folder = run_study(replace(study, cells=cells), out, 1, _watch).folder.path
+    say(f"done: {folder}")
+    return folder
 
 
 def deployed(cell: int, e: Experiment, roster: Roster, hook: Hook) -> Experiment:

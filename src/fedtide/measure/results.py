@@ -1,20 +1,25 @@
-"""The numbers of a report: for every setting of the grid, its metrics over the seeds."""
+"""The results of a study: the metrics of every setting over its seeds, read from the study's folder.
+
+summary.json, the table in the terminal, the report, figures and CSV files are all made from one `Results`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from fedtide.measure.cautions import cautions
 from fedtide.measure.metrics import Metric, metrics
-from fedtide.measure.summary import beside_first, is_even, spread
-from fedtide.measure.targets import common_target, to_target
+from fedtide.measure.summary import beside_first, is_even, spread, summarised
+from fedtide.measure.targets import COSTS, common_target, to_target
 from fedtide.record.folder import CellRecord, StudyFolder, word
 from fedtide.record.line import Line
-from fedtide.show.report.colours import PALETTE, Look, look
 
 
-class Spread(NamedTuple):
+class SeedSpread(NamedTuple):
     """A number over seeds."""
 
     mean: float
@@ -22,7 +27,7 @@ class Spread(NamedTuple):
     seeds: int
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> Spread | None:
+    def of(cls, values: Sequence[float]) -> SeedSpread | None:
         """None without values."""
         if not values:
             return None
@@ -30,39 +35,96 @@ class Spread(NamedTuple):
         return cls(known["mean"], known["std"], len(values))
 
 
-class Row(NamedTuple):
-    """One setting of the grid: a row of the table and a line in every chart."""
+@dataclass(frozen=True)
+class ResultRow:
+    """One setting of the grid: a row of every table and a line in every chart."""
 
     number: int
-    look: Look  # the same everywhere
     label: str
-    settings: Mapping[str, Any]
-    words: Mapping[str, str]  # the settings as they are shown
+    settings: Mapping[str, Any]  # only what differs between rows
     runs: Mapping[int, list[Line]]  # journal lines by seed
-    finished: Sequence[int]  # seeds whose run came to its end
-    numbers: Mapping[str, Spread]  # by metric; empty before the first evaluation
-    transitions: Sequence[Spread]  # accuracy after each change, if all seeds had equally many
-    recoveries: Sequence[Spread] = ()  # rounds to recover from each, beside the first setting
+    finished: Sequence[int]  # seeds whose run has ended
+    metrics: Mapping[int, Mapping[str, Metric]]  # of finished runs by seed; if none, of all runs
+
+    @cached_property
+    def numbers(self) -> Mapping[str, SeedSpread]:
+        """Each metric over the seeds that have it; a list, such as one value per session, by its mean."""
+        names = dict.fromkeys(name for run in self.metrics.values() for name in run)
+        means = {name: [_mean(run[name]) for run in self._with(name)] for name in names}
+        return {name: found for name in names if (found := SeedSpread.of(means[name]))}
+
+    @cached_property
+    def transitions(self) -> Sequence[SeedSpread]:
+        """Accuracy after each change of clients; empty if seeds had different numbers of changes."""
+        return list(self._by_change("transition_accuracy"))
+
+    @cached_property
+    def recoveries(self) -> Sequence[SeedSpread]:
+        """Rounds to recover from each change of clients; empty if seeds had different numbers of them."""
+        return list(self._by_change("recovery_rounds"))
+
+    @property
+    def words(self) -> Mapping[str, str]:
+        """The settings as they are shown."""
+        return {key: word(value) for key, value in self.settings.items()}
 
     @property
     def final(self) -> bool:
         """Do the numbers come from finished runs?"""
-        return bool(self.finished and self.numbers)
+        return bool(self.finished and self.metrics)
 
     @property
     def merit(self) -> float:
-        """The larger the better."""
+        """Accuracy after changes of clients, else at the end; minus infinity before the first test."""
         known = self.numbers.get("transition_accuracy") or self.numbers.get("accuracy")
         return known.mean if known else float("-inf")
 
+    def _with(self, metric: str) -> list[Mapping[str, Metric]]:
+        """The metrics of seeds that have this one; an empty list counts as none."""
+        return [run for run in self.metrics.values() if run.get(metric, []) != []]
 
-class Results(NamedTuple):
-    """What a report is made from."""
+    def _by_change(self, metric: str) -> Iterator[SeedSpread]:
+        lists = [
+            found for run in self.metrics.values() if isinstance(found := run.get(metric), list)
+        ]
+        for column in zip(*lists, strict=True) if is_even(lists) else ():
+            if over_seeds := SeedSpread.of(column):
+                yield over_seeds
+
+
+@dataclass(frozen=True)
+class Results:
+    """The results of a study that has ended, is running or was broken off."""
 
     about: Mapping[str, Any]  # study.json
-    rows: Sequence[Row]
+    rows: Sequence[ResultRow]
     engines: Sequence[str]  # which engines ran, and why
     target: float | None = None  # an accuracy that every finished run reached
+    cautions: Sequence[str] = ()  # what to know before trusting the numbers
+
+    @classmethod
+    def read(cls, folder: StudyFolder) -> Results:
+        """Read the journals of a study's folder and the metrics of its finished runs."""
+        about, cells = folder.read_json("study.json"), folder.journals()
+        ends = [end for cell in cells for end in cell.ends.values()]
+        engines = dict.fromkeys(end["engine"] for end in ends if end.get("engine"))
+        target = common_target(
+            [cell.runs[s] for cell in cells for s in cell.ends if s in cell.runs]
+        )
+        beside = beside_first([cell.runs for cell in cells])
+        rounds = int(about["transition_rounds"])
+        rows = [
+            ResultRow(n, cell.label, cell.settings, cell.runs, list(cell.ends), found)
+            for n, cell in enumerate(cells)
+            for found in [_metrics(cell, rounds, target, beside[n])]
+        ]
+        known = cautions((cell.label, cell.runs) for cell in cells)
+        return cls(about, rows, list(engines), target, known)
+
+    @property
+    def study(self) -> str:
+        """The study's name."""
+        return str(self.about["study"])
 
     @property
     def seeds(self) -> list[int]:
@@ -77,82 +139,57 @@ class Results(NamedTuple):
         """The settings that differ between the rows."""
         return list(dict.fromkeys(key for row in self.rows for key in row.settings))
 
-    def short(self, row: Row) -> str:
-        """A row's name in a sentence: the value alone where it is a word and the only setting."""
+    def short(self, row: ResultRow) -> str:
+        """A row's name in a sentence: the value alone if it is a word and the only setting."""
         values = list(row.settings.values())
         is_word = len(self.keys) == 1 and not isinstance(values[0], int | float | list)
         return row.words[self.keys[0]] if is_word else row.label
 
-
-def results(folder: StudyFolder) -> Results:
-    """Read a folder: of a whole study, or of one that was killed half-way."""
-    about = folder.read_json("study.json")
-    cells = folder.journals()
-    engines = dict.fromkeys(e["engine"] for c in cells for e in c.ends.values() if e.get("engine"))
-    target = common_target([cell.runs[s] for cell in cells for s in cell.ends if s in cell.runs])
-    beside = beside_first([cell.runs for cell in cells])
-    rows = []
-    for number, (cell, gaps) in enumerate(zip(cells, beside, strict=True)):
-        chosen = [seed for seed in cell.ends if seed in cell.runs] or list(cell.runs)
-        aim = target if cell.ends else None
-        known = [
-            {
-                **metrics(cell.runs[seed], int(about["transition_rounds"])),
-                **to_target(cell.runs[seed], aim),
-                **gaps.get(seed, {}),
-            }
-            for seed in chosen
-            if _evaluated(cell.runs[seed])
+    def summary(self) -> dict[str, Any]:
+        """The content of summary.json; what it took to the common target is in the report alone."""
+        cells = [
+            (
+                row.settings,
+                [
+                    {name: value for name, value in run.items() if name not in COSTS}
+                    for run in row.metrics.values()
+                ],
+            )
+            for row in self.rows
         ]
-        rows.append(_row(number, cell, known))
-    return Results(about, _best_solid(rows), list(engines), target)
+        return summarised(self.study, cells, self.cautions)
 
 
-def ranked(rows: Sequence[Row]) -> list[Row]:
-    """The best first."""
+def ranked(rows: Sequence[ResultRow]) -> list[ResultRow]:
+    """Rows by merit, the best first."""
     return sorted(rows, key=lambda row: (-row.merit, row.number))
 
 
-def _best_solid(rows: list[Row]) -> list[Row]:
-    """With more rows than colours, the best ones get the solid lines."""
-    if len(rows) <= len(PALETTE):
-        return rows
-    places = {row.number: place for place, row in enumerate(ranked(rows))}
-    return [row._replace(look=look(places[row.number])) for row in rows]
+def _metrics(
+    cell: CellRecord,
+    transition_rounds: int,
+    target: float | None,
+    beside: Mapping[int, Mapping[str, Metric]],
+) -> dict[int, Mapping[str, Metric]]:
+    """The metrics of a setting's finished runs by seed; without any, those of all runs so far.
+
+    A finished run has its metrics in run.json.
+    """
+    chosen = [seed for seed in cell.ends if seed in cell.runs] or list(cell.runs)
+    aim = target if cell.ends else None
+    return {
+        seed: {
+            **(
+                cell.ends.get(seed, {}).get("metrics")
+                or metrics(cell.runs[seed], transition_rounds)
+            ),
+            **to_target(cell.runs[seed], aim),
+            **beside.get(seed, {}),
+        }
+        for seed in chosen
+        if any(line["accuracy"] is not None for line in cell.runs[seed])
+    }
 
 
-def _row(number: int, cell: CellRecord, known: Sequence[Mapping[str, Metric]]) -> Row:
-    """The numbers of a cell come from its finished runs; without any, from what there is so far."""
-    return Row(
-        number,
-        look(number),
-        cell.label,
-        cell.settings,
-        {key: word(value) for key, value in cell.settings.items()},
-        cell.runs,
-        list(cell.ends),
-        dict(_numbers(known)),
-        list(_by_change(known, "transition_accuracy")),
-        list(_by_change(known, "recovery_rounds")),
-    )
-
-
-def _evaluated(lines: Sequence[Line]) -> bool:
-    return any(line["accuracy"] is not None for line in lines)
-
-
-def _numbers(runs: Sequence[Mapping[str, Metric]]) -> Iterator[tuple[str, Spread]]:
-    """Every metric over the seeds that have it; a list, such as one value per transition, by its mean."""
-    for name in dict.fromkeys(name for run in runs for name in run):
-        values = [run[name] for run in runs if name in run]
-        flat = [fmean(v) if isinstance(v, list) else v for v in values if v != []]
-        if over_seeds := Spread.of(flat):
-            yield name, over_seeds
-
-
-def _by_change(runs: Sequence[Mapping[str, Metric]], name: str) -> Iterator[Spread]:
-    """A metric of each change of clients over the seeds; none, where seeds had different numbers of them."""
-    lists = [values for run in runs if isinstance(values := run.get(name), list)]
-    for column in zip(*lists, strict=True) if is_even(lists) else ():
-        if over_seeds := Spread.of(column):
-            yield over_seeds
+def _mean(metric: Metric) -> float:
+    return fmean(metric) if isinstance(metric, list) else metric

@@ -1,4 +1,4 @@
-"""Torch modules with `embed` and `head`, and the table of the kinds a study file can name."""
+"""Which models are there? Torch modules with `embed` and `head`, by their names in study files."""
 
 from fedtide.core.kinds import Kinds
 from fedtide.models.base import EmbedHead, ModelSpec

@@ -1,7 +1,7 @@
-"""What every model is made of: a specification that a study file can write down, and two halves.
+"""The base of all models: `ModelSpec`, the settings in a study file, and `EmbedHead`, the module.
 
-`embed` turns inputs into the features that MOON compares, `head` turns features into logits. A
-user's own module that has both, and whose forward is one after the other, says so: `is_split = True`.
+`embed` turns inputs into the features that MOON compares, `head` turns features into logits. A module of your
+own that has both, and whose forward is `head(embed(inputs))`, declares it with `is_split = True`.
 """
 
 from abc import ABC, abstractmethod
@@ -38,11 +38,11 @@ class ModelSpec(ABC):
 
     @abstractmethod
     def build(self, shape: Shape, classes: int, vocabulary: int = 0) -> nn.Module:
-        """A fresh model for inputs of this shape; its weights come from torch's generator."""
+        """Make a model for inputs of this shape; its weights are drawn from torch's generator."""
 
 
 def check_numbers(kind: str, vocabulary: int) -> None:
-    """Refuse tokens."""
+    """Raise a `ConfigError` if the inputs are tokens."""
     require(
         vocabulary == 0,
         f"train.model {kind!r}",
@@ -53,7 +53,7 @@ def check_numbers(kind: str, vocabulary: int) -> None:
 
 
 def check_images(kind: str, shape: Shape, vocabulary: int, least: int) -> None:
-    """Refuse whatever is not an image [C, H, W] of at least `least` x `least`."""
+    """Raise a `ConfigError` unless the inputs are images [C, H, W] of at least `least` x `least`."""
     check_numbers(kind, vocabulary)
     require(
         len(shape) == 3 and min(shape[1:]) >= least,
@@ -65,19 +65,19 @@ def check_images(kind: str, shape: Shape, vocabulary: int, least: int) -> None:
 
 
 def check_series(kind: str, shape: Shape, vocabulary: int, least: int) -> None:
-    """Refuse whatever is not a series [C, T] of at least `least` moments."""
+    """Raise a `ConfigError` unless the inputs are series [C, T] of at least `least` time steps."""
     check_numbers(kind, vocabulary)
     require(
         len(shape) == 2 and shape[1] >= least,
         f"train.model {kind!r}",
-        f"given series [C, T] of at least {least} moments",
+        f"given series [C, T] of at least {least} time steps",
         shape,
         _OTHER_MODEL,
     )
 
 
 def check_tokens(kind: str, shape: Shape, vocabulary: int) -> None:
-    """Refuse whatever is not a sequence of tokens [T]."""
+    """Raise a `ConfigError` unless the inputs are sequences of tokens [T]."""
     require(
         vocabulary > 0 and len(shape) == 1,
         f"train.model {kind!r}",
@@ -88,7 +88,7 @@ def check_tokens(kind: str, shape: Shape, vocabulary: int) -> None:
 
 
 def check_widths(setting: str, widths: int | tuple[int, ...]) -> None:
-    """Refuse layers without units, and no layers at all."""
+    """Raise a `ConfigError` unless there is at least one layer, and each has at least one unit."""
     if isinstance(widths, int):
         require(widths > 0, f"train.model.{setting}", "positive", widths)
     else:
@@ -97,24 +97,24 @@ def check_widths(setting: str, widths: int | tuple[int, ...]) -> None:
 
 
 def check_dropout(setting: str, probability: float) -> None:
-    """Refuse what is not a probability, and one that leaves nothing."""
+    """Raise a `ConfigError` unless the probability lies in [0, 1)."""
     require(0 <= probability < 1, f"train.model.{setting}", "in [0, 1)", probability)
 
 
 def dropout(probability: float) -> nn.Module:
-    """Dropout, or nothing at all: under vmap even `nn.Dropout(0)` asks for random numbers."""
+    """Dropout, or no layer for probability 0: under vmap even `nn.Dropout(0)` needs random numbers."""
     return nn.Dropout(probability) if probability else nn.Identity()
 
 
 def norm(kind: str, channels: int) -> nn.Module:
-    """A normalisation of images; GroupNorm has the 32 groups of Wu and He (2018)."""
+    """A normalisation layer for images; GroupNorm has 32 groups as in Wu and He (2018)."""
     if kind == "batch":
         return nn.BatchNorm2d(channels)
     return nn.GroupNorm(32, channels) if kind == "group" else nn.Identity()
 
 
 def prepare_convolutions(module: nn.Module) -> None:
-    """He et al.'s (2015) initialisation; with torch's own, deep stacks start out near zero."""
+    """Initialise as He et al. (2015); with torch's default, outputs of deep networks start near zero."""
     for part in module.modules():
         if isinstance(part, nn.Conv2d):
             nn.init.kaiming_normal_(part.weight, mode="fan_out", nonlinearity="relu")
@@ -123,8 +123,8 @@ def prepare_convolutions(module: nn.Module) -> None:
 
 
 def width(body: nn.Module, shape: Shape) -> int:
-    """How many features `body` makes of one input, found by asking it."""
-    body.eval()  # neither statistics nor the random generator may move
+    """The number of features that `body` makes of one input, found by a forward pass."""
+    body.eval()  # BatchNorm's statistics and the random generator must not change
     with torch.no_grad():
         features: Tensor = body(torch.zeros(1, *shape))
     body.train()

@@ -17,10 +17,10 @@ from fedtide.models.base import EmbedHead, ModelSpec, Shape, check_numbers, chec
 
 @dataclass(frozen=True, kw_only=True)
 class Linear(ModelSpec):
-    """One layer; 784 -> 10 has 7,850 parameters.
+    """One linear layer; 784 -> 10 has 7,850 parameters.
 
-    MOON's feature is the logits. The log_softmax that Chang et al. end with is left to the cross
-    entropy, which applies it anyway.
+    The features for MOON are the logits. The log_softmax at the end of Chang et al.'s model is left to the
+    cross entropy, which applies it anyway.
     """
 
     def build(self, shape: Shape, classes: int, vocabulary: int = 0) -> nn.Module:
@@ -31,7 +31,7 @@ class Linear(ModelSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class Mlp(ModelSpec):
-    """Hidden layers with ReLU, then a linear one; two of 200 have 199,210 parameters on MNIST."""
+    """Hidden layers with ReLU, then a linear layer; two of 200 units have 199,210 parameters on MNIST."""
 
     hidden: tuple[int, ...] = (200, 200)
 

@@ -24,8 +24,8 @@ from fedtide.models.base import (
 class FashionCnn(ModelSpec):
     """Two unpadded convolutions, one pool and FC 128; 1,206,590 parameters on Fashion-MNIST.
 
-    The paper's code has 62 outputs (it was written for EMNIST) although ten classes are used; set
-    `outputs = 0` for one output per class.
+    The paper's code has 62 outputs (it was written for EMNIST) although ten classes are used;
+    `outputs = 0` means one output per class.
     """
 
     outputs: int = 62

@@ -1,7 +1,7 @@
-"""The networks of FedAgg, two of them classics.
+"""The networks of FedAgg.
 
 Yuan and Wang, "FedAgg: Adaptive Federated Learning with Aggregated Gradients", "Local Training
-Model Architecture". No code is public and the text leaves gaps; each class says what we guessed.
+Model Architecture". No code is public and the text leaves gaps; each class says what is guessed here.
 Throughout, the paper's "ReLU output layer" is read as a ReLU before a linear output layer.
 """
 
@@ -30,8 +30,8 @@ _VGG11 = (64, 0, 128, 0, 256, 256, 0, 512, 512, 0, 512, 512, 0)  # 0: a pool
 class McMahanCnn(ModelSpec):
     """The CNN of McMahan et al. (AISTATS 2017); 1,663,370 parameters on MNIST.
 
-    FedAgg's MNIST-CNN. FedAgg leaves out the 32 channels of the first convolution; we take those
-    of McMahan et al.
+    FedAgg's MNIST-CNN. FedAgg does not give the channels of the first convolution; here they are the
+    32 of McMahan et al.
     """
 
     def build(self, shape: Shape, classes: int, vocabulary: int = 0) -> nn.Module:
@@ -53,9 +53,8 @@ class McMahanCnn(ModelSpec):
 class LeNet5(ModelSpec):
     """LeNet-5 (LeCun et al., 1998) as FedAgg trains it on EMNIST Letters: FC 800-120-84-26.
 
-    Known: 5 x 5 kernels, max pools, 5 x 5 x 32 before the first FC, hence a first convolution that
-    is padded and a second that is not. Guessed: the channels of the first convolution, half of the
-    second's.
+    Published: 5 x 5 kernels, max pools, 5 x 5 x 32 before the first FC, hence a first convolution that is
+    padded and a second that is not. Guessed: the channels of the first convolution, half of the second's.
     """
 
     channels: int = 16  # of the first convolution
@@ -82,8 +81,8 @@ class LeNet5(ModelSpec):
 class FedAggCifarCnn(ModelSpec):
     """FedAgg's CIFAR-10-CNN: three 3 x 3 convolutions with pools, 4 x 4 x 64, then FC 1024-512-10.
 
-    Guessed: the channels of the first two convolutions and the dropout; both follow FAST's network
-    of the same pattern.
+    Guessed: the channels of the first two convolutions and the dropout; both are those of FAST's similar
+    network.
     """
 
     channels: tuple[int, ...] = (16, 32)  # of the first two convolutions
@@ -110,8 +109,8 @@ class FedAggCifarCnn(ModelSpec):
 class Vgg11(ModelSpec):
     """VGG-11 (Simonyan and Zisserman, 2015), an average pool to 512 features, one linear layer.
 
-    FedAgg's network for CIFAR-100. Known: the average pool and the 512 features before the
-    classifier. Guessed: no normalisation, as in the original, and a classifier of one layer.
+    FedAgg's network for CIFAR-100. Published: the average pool and the 512 features before the classifier.
+    Guessed: no normalisation, as in the original, and a classifier of one layer.
     """
 
     norm: str = "none"  # or "batch", "group"

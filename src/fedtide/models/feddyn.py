@@ -13,7 +13,7 @@ from fedtide.models.base import EmbedHead, ModelSpec, Shape, check_images, width
 
 @dataclass(frozen=True, kw_only=True)
 class FedDynCnn(ModelSpec):
-    """Two unpadded 5 x 5 convolutions of 64 with pools, FC 384 and 192; 797,962 on CIFAR-10."""
+    """Two unpadded 5 x 5 convolutions of 64 with pools, FC 384 and 192; 797,962 parameters on CIFAR-10."""
 
     def build(self, shape: Shape, classes: int, vocabulary: int = 0) -> nn.Module:
         check_images("feddyn-cnn", shape, vocabulary, least=16)

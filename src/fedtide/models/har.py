@@ -1,6 +1,6 @@
-"""A network for human activity recognition from inertial sensors; ours, not from a paper.
+"""A network for human activity recognition from inertial sensors; not from a paper.
 
-Meant for UCI-HAR (Anguita et al., ESANN 2013): nine channels of 128 moments, six activities.
+Made for UCI-HAR (Anguita et al., ESANN 2013): nine channels of 128 time steps, six activities.
 """
 
 from dataclasses import dataclass

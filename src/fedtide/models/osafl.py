@@ -1,7 +1,7 @@
 """The networks of OSAFL.
 
 Pervej, Choi and Molisch, "Online-Score-Aided Federated Learning: Taming the Resource Constraints in Wireless
-Networks". The widths of its Figs. 7-8 are not public; ours are chosen so that the payloads are in the
+Networks". The widths of its Figs. 7-8 are not public; they are chosen here so that the payloads are in the
 published order, SqueezeNet < CNN < LSTM < FCN, and give the published shares of stragglers. SqueezeNet is
 Iandola et al., "SqueezeNet: AlexNet-level accuracy with 50x fewer parameters" (2016), in its version 1.1.
 """
@@ -66,7 +66,7 @@ class VideoCnn(ModelSpec):
 
 
 class Fire(nn.Module):
-    """Squeeze to few channels, then expand with 1 x 1 and 3 x 3 side by side."""
+    """A 1 x 1 convolution to few channels, then 1 x 1 and 3 x 3 convolutions side by side."""
 
     def __init__(self, channels: int, squeeze: int, expand: int) -> None:
         super().__init__()
@@ -109,14 +109,14 @@ class SqueezeNet(ModelSpec):
         )
         last = nn.Conv2d(512, classes, 1)
         head = nn.Sequential(
-            nn.Unflatten(1, (512, -1, 1)),  # what is left of the picture, in a column
+            nn.Unflatten(1, (512, -1, 1)),  # the remaining pixels as one column
             dropout(self.dropout),
             last,
             nn.ReLU(),
             nn.AdaptiveAvgPool2d(1),
             nn.Flatten(),
         )
-        for part in embed.modules():  # as its authors and torchvision start it
+        for part in embed.modules():  # initialised as by its authors and torchvision
             if isinstance(part, nn.Conv2d):
                 nn.init.kaiming_uniform_(part.weight)
                 nn.init.zeros_(_bias(part))

@@ -3,8 +3,8 @@
 He et al., "Deep Residual Learning for Image Recognition" (CVPR 2016), with the projection of Li et
 al., "Model-Contrastive Federated Learning" (CVPR 2021), as used by Chang et al.,
 "Communication-Efficient Federated Learning under Dynamic Device Arrival and Departure": resnet18 on
-CIFAR, resnet34 on Tiny ImageNet, both from weights trained on ImageNet. Those weights are not part
-of this package: `weights` names a safetensors file with them, named as in timm and torchvision.
+CIFAR, resnet34 on Tiny ImageNet, both pretrained on ImageNet. Those weights are not part of this package:
+`weights` is a safetensors file that contains them under their names in timm and torchvision.
 """
 
 from collections import OrderedDict
@@ -28,7 +28,7 @@ from fedtide.models.base import (
 
 
 class Block(nn.Module):
-    """Two convolutions and a way around them; names as in timm and torchvision."""
+    """Two convolutions with a shortcut; parameters are named as in timm and torchvision."""
 
     def __init__(self, before: int, channels: int, stride: int, norm_kind: str) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class Block(nn.Module):
 
 
 class Backbone(nn.Module):
-    """Images to 512 features, with ImageNet's stem; names as in timm and torchvision."""
+    """From images to 512 features, with ImageNet's stem; named as in timm and torchvision."""
 
     def __init__(self, channels: int, blocks: tuple[int, ...], norm_kind: str) -> None:
         super().__init__()
@@ -71,8 +71,8 @@ class Backbone(nn.Module):
 class ResNet18(ModelSpec):
     """ResNet-18; 11,573,066 parameters for 10 classes, 11,596,196 for 100.
 
-    MOON's feature is the projection of 256. Images up to 32 x 32 end in one pixel, so that with
-    BatchNorm training needs batches of at least two examples.
+    The features for MOON are the projection to 256. Images up to 32 x 32 end in one pixel, so that training
+    with BatchNorm needs batches of at least two examples.
     """
 
     norm: str = "batch"  # or "group"
@@ -123,7 +123,7 @@ def _projected(backbone: Backbone, kind: str, weights: str, classes: int) -> nn.
 
 
 def _load(backbone: Backbone, kind: str, weights: str) -> None:
-    """Fill the backbone from a file; the file's own classifier `fc` is left out."""
+    """Load the backbone's weights from a file; the file's classifier `fc` is ignored."""
     try:
         stored = load_file(Path(weights).expanduser())
     except (OSError, SafetensorError) as error:
@@ -134,7 +134,7 @@ def _load(backbone: Backbone, kind: str, weights: str) -> None:
     stored = {name: tensor for name, tensor in stored.items() if not name.startswith("fc.")}
     wanted = backbone.state_dict()
     for name in wanted.keys() - stored.keys():
-        if name.endswith("num_batches_tracked"):  # older files lack this count, which nothing needs
+        if name.endswith("num_batches_tracked"):  # older files lack this counter, which is not used
             stored[name] = wanted[name]
     misfits = sorted(
         name

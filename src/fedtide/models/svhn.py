@@ -23,9 +23,9 @@ from fedtide.models.base import (
 
 @dataclass(frozen=True, kw_only=True)
 class SvhnCnn(ModelSpec):
-    """Five normalised convolutions and FC 256; 667,178 parameters on SVHN.
+    """Five convolutions with BatchNorm and FC 256; 667,178 parameters on SVHN.
 
-    MOON's feature is the 256 units after their ReLU, before dropout.
+    The features for MOON are the 256 units after their ReLU, before dropout.
     """
 
     dropout: float = 0.4
@@ -53,7 +53,7 @@ class SvhnCnn(ModelSpec):
 class SvhnCnnSmall(ModelSpec):
     """Three convolutions and FC 256; 620,362 parameters on SVHN.
 
-    The feature is the 256 units after their ReLU, before dropout.
+    The features for MOON are the 256 units after their ReLU, before dropout.
     """
 
     dropout: float = 0.5
@@ -79,7 +79,7 @@ class SvhnCnnSmall(ModelSpec):
 
 
 def _convolution(channels_in: int, channels: int) -> tuple[nn.Module, ...]:
-    """One normalised convolution; its bias is redundant, but the published count includes it."""
+    """A convolution with BatchNorm; its bias is redundant, but the published count includes it."""
     convolution = nn.Conv2d(channels_in, channels, 3, padding=1)
     return convolution, nn.BatchNorm2d(channels), nn.ReLU()
 

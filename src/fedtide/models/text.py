@@ -1,7 +1,7 @@
 """Networks for text.
 
 `char-lstm` predicts the next character of Shakespeare: Caldas et al., "LEAF: A Benchmark for
-Federated Settings" (2018), used by FAST (Li et al.). `fasttext` sorts the news of AG News: Joulin
+Federated Settings" (2018), used by FAST (Li et al.). `fasttext` classifies AG News: Joulin
 et al., "Bag of Tricks for Efficient Text Classification" (2017), without its n-grams, as used by
 Chang et al., "Communication-Efficient Federated Learning under Dynamic Device Arrival and
 Departure".
@@ -21,7 +21,7 @@ from fedtide.models.base import (
     dropout,
 )
 
-PAD = 0  # the token that only fills the length, as in the vocabulary of BERT
+PAD = 0  # the padding token, as in the vocabulary of BERT
 
 
 class LastStep(nn.Module):
@@ -38,7 +38,7 @@ class LastStep(nn.Module):
 
 
 class MeanEmbedding(nn.Module):
-    """The mean of the embedded tokens, padding left out; a text of padding alone becomes zero."""
+    """The mean of the embedded tokens without padding; zero for a text that is all padding."""
 
     def __init__(self, vocabulary: int, embedding: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Who exists, and who takes part?"""
+"""Which clients exist, and which of them take part in a round?"""
 
 from fedtide.core.kinds import Kinds
 from fedtide.population.arrivals import Poisson, VisitTrace

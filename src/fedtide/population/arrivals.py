@@ -1,4 +1,4 @@
-"""Clients that come and go one by one: every round in which somebody does begins a new session."""
+"""Clients that come and go one by one: a session begins in each round in which a client arrives or leaves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedtide.core.rng import stream
 from fedtide.core.types import Group, Session
 from fedtide.population.sessions import Alternating, Population
 
-MOST = 10**8  # clients, and rounds
+MOST = 10**8  # the largest number of clients, and of rounds
 
 
 class Visits(NamedTuple):
@@ -37,9 +37,10 @@ class Visits(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Arrivals(Population):
-    """`rounds` counts all rounds; a session lasts until the next client arrives or leaves.
+    """A population of visits; `rounds` is the number of all rounds.
 
-    Rounds without any client are a session too: nobody trains, nothing is tested, the model waits.
+    A session lasts until the next client arrives or leaves. Rounds without any client form a session, too: no
+    client trains, the model is not tested and stays as it is.
     """
 
     @property
@@ -48,7 +49,7 @@ class Arrivals(Population):
 
     @abstractmethod
     def visits(self, seed: int) -> Visits:
-        """Every stay of every client."""
+        """All visits of all clients."""
 
     def at(self, t: int, seed: int = 0) -> Session:
         _, firsts = _timeline(self, seed)
@@ -65,7 +66,7 @@ def _timeline(population: Arrivals, seed: int) -> tuple[Visits, list[int]]:
 
 @lru_cache(maxsize=4)
 def _session(population: Arrivals, seed: int, number: int) -> Session:
-    """One session, made when it begins; its other rounds cost nothing."""
+    """One session; cached, so that it is computed in its first round only."""
     visits, firsts = _timeline(population, seed)
     first, end = (*firsts, population.rounds)[number : number + 2]
     here = (visits.arrive <= first) & (visits.leave > first)
@@ -76,18 +77,19 @@ def _session(population: Arrivals, seed: int, number: int) -> Session:
 class Poisson(Arrivals):
     """Arrivals are a Poisson process; stays are exponential or heavy-tailed (Pareto), at least one round.
 
-    After `opening` quiet rounds with `present` clients, present / stay clients arrive per round, alone or
-    in parties, and stay for `stay` rounds on average. Then `present` is the expected number of clients in
-    every round (Little's law), as long as enough absent clients are left to arrive. With a `tide`, two groups
-    with the labels of `alternating` take turns: every `tide` rounds all leave and `present` others come.
+    During the first `opening` rounds `present` clients exist. Then present / stay clients arrive per round,
+    alone or in parties, and stay for `stay` rounds on average, so that `present` is the expected number of
+    clients in every round (Little's law), as long as enough absent clients are left to arrive. With a `tide`,
+    two groups with the labels of kind "alternating" take turns: every `tide` rounds all clients leave and
+    `present` clients of the other group arrive.
     """
 
-    clients: int = 100  # that ever exist; in each group, if there is a tide
+    clients: int = 100  # clients that ever exist; with a tide, in each group
     present: int = 20
-    stay: float = 20.0  # mean rounds, at least 1
-    party: int = 1  # clients that arrive and leave together
+    stay: float = 20.0  # mean number of rounds, at least 1
+    party: int = 1  # number of clients that arrive and leave together
     law: Literal["exponential", "pareto"] = "exponential"
-    shape: float = 1.5  # of the Pareto law: the smaller, the heavier the tail
+    shape: float = 1.5  # of the Pareto distribution: the smaller, the heavier the tail
     opening: int = 10
     tide: int = 0  # 0: one group with all labels
     labels_overlap: float = 0.0
@@ -117,14 +119,16 @@ class Poisson(Arrivals):
             while leaving and leaving[0][0] <= t:
                 client = heappop(leaving)[1]
                 absent[client // self.clients].append(client)
-            settled = self._is_turn(t)  # as if these clients had come one by one in earlier rounds
+            settled = self._is_turn(
+                t
+            )  # then stays are drawn as if they had begun in earlier rounds
             for size in self._settled() if settled else self._parties(t, rng):
                 stay = self._remaining(rng) if settled else self._stay(rng)
                 leave = max(t, self.opening - 1) + stay
-                if self.tide:  # nobody stays when it turns
+                if self.tide:  # all clients leave when the tide turns
                     leave = min(leave, self.opening + self._phase(t) * self.tide)
                 pool = absent[self._phase(t) % 2 if self.tide else 0]
-                for _ in range(min(size, len(pool))):  # who is there already does not come again
+                for _ in range(min(size, len(pool))):  # only absent clients can arrive
                     place = int(rng.integers(len(pool)))
                     pool[place], pool[-1] = pool[-1], pool[place]
                     heappush(leaving, (leave, pool[-1]))
@@ -132,44 +136,44 @@ class Poisson(Arrivals):
         return Visits.of(rows)
 
     def _is_turn(self, t: int) -> bool:
-        """Do `present` clients come at once in round t?"""
+        """Do `present` clients arrive at once in round t?"""
         turns = self.tide > 0 and t >= self.opening and self._phase(t) > self._phase(t - 1)
         return t == 0 or turns
 
     def _settled(self) -> list[int]:
-        """The parties of `present` clients."""
+        """The sizes of the parties that make up `present` clients."""
         whole, rest = divmod(self.present, self.party)
         return [self.party] * whole + [rest] * (rest > 0)
 
     def _parties(self, t: int, rng: np.random.Generator) -> list[int]:
-        """How many clients come together, for each party that arrives in round t."""
+        """The sizes of the parties that arrive in round t."""
         rate = self.present / self.stay / self.party if t >= self.opening else 0.0
         return [self.party] * int(rng.poisson(rate))
 
     def _phase(self, t: int) -> int:
-        """How often the tide has turned."""
+        """How often the tide has turned by round t."""
         return max(0, (t - self.opening) // self.tide + 1) if self.tide else 0
 
     def _stay(self, rng: np.random.Generator) -> int:
-        """Rounds that an arriving client stays: one, and on average `stay` - 1 more.
+        """The number of rounds that an arriving client stays: one, and on average `stay` - 1 more.
 
-        These are a sample of the law, rounded down or up at random so that its mean is kept.
+        The latter is a sample of the distribution, rounded down or up at random so that its mean is kept.
         """
         return 1 + int(self._sample(rng, self.shape) + rng.random())
 
     def _remaining(self, rng: np.random.Generator) -> int:
-        """Rounds that are left, this one counted, to a client met in a round of the long run.
+        """The remaining rounds, this one included, of a client that is there when the process is stationary.
 
-        k with probability P(a stay is k or longer) / stay: one with probability 1 / stay, else one more than
-        a stay in progress. What is left of an exponential sample in progress has the same law; of a Pareto
-        sample, a Pareto law whose shape is smaller by 1.
+        k rounds with probability P(a stay is k or longer) / stay: 1 with probability 1 / stay, else one
+        more than the rest of a sample in progress. The rest of an exponential sample has the same
+        distribution; that of a Pareto sample is Pareto with a shape smaller by 1.
         """
         if rng.random() < 1 / self.stay:
             return 1
         return 2 + int(self._sample(rng, self.shape - 1))
 
     def _sample(self, rng: np.random.Generator, shape: float) -> float:
-        """A sample of the law; its mean is `stay` - 1 where `shape` is the setting."""
+        """A sample of the distribution; its mean is `stay` - 1 if `shape` is the setting `shape`."""
         if self.law == "exponential":
             return (self.stay - 1) * rng.exponential()
         return min((self.stay - 1) * (self.shape - 1) * rng.pareto(shape), MOST)
@@ -180,14 +184,14 @@ class Poisson(Arrivals):
 
 @dataclass(frozen=True, kw_only=True)
 class VisitTrace(Arrivals):
-    """Recorded visits: a CSV `file` with the columns client, arrive, leave, or the same as a list.
+    """Recorded visits: a CSV `file` with the columns client, arrive, leave, or the same as a list, `stays`.
 
-    A client exists in the rounds arrive <= t < leave; it may come back. Times are rounds from 0.
+    A client exists in the rounds arrive <= t < leave; it may come back. Rounds are counted from 0.
     """
 
     file: str = ""
     stays: tuple[tuple[int, ...], ...] = ()  # [client, arrive, leave]
-    clients: int = 0  # that ever exist; 0: as many as the trace names
+    clients: int = 0  # clients that ever exist; 0: as many as the trace names
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -223,8 +227,8 @@ def _read(file: str) -> tuple[tuple[int, ...], ...]:
             found = tuple((int(r["client"]), int(r["arrive"]), int(r["leave"])) for r in rows)
     except (OSError, KeyError, TypeError, ValueError, csv.Error) as error:
         raise ConfigError(
-            f"population.file must be a CSV file with the columns client, arrive, leave, in whole "
-            f"numbers. Got {file!r} ({error}). Check the path, from where fedtide runs, and the columns."
+            f"population.file must be a CSV file with the columns client, arrive, leave, in whole numbers. "
+            f"Got {file!r} ({error}). Check the columns and the path, as seen from where fedtide runs."
         ) from error
     require(bool(found), "population.file", "a CSV file with at least one visit", file)
     return found

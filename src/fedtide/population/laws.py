@@ -1,11 +1,11 @@
-"""Index laws: who takes part follows a distribution over the clients' numbers, as in FAST.
+"""Index laws: cohorts are drawn by a distribution over the clients' ids, as in FAST.
 
-Li et al., "FAST: A Lightweight Mechanism Unleashing Arbitrary Client Participation in Federated
-Learning", and its public repository. A number z is drawn and means client int(z M) of M; numbers outside
-and clients already drawn are drawn again until a `rate` of the clients, rounded up, is together. The order
-of the clients is that of their ids, so the same ones dominate from the first round to the last.
+Li et al., "FAST: A Lightweight Mechanism Unleashing Arbitrary Client Participation in Federated Learning",
+and its public repository. A number z is drawn and stands for client int(z M) of M. Numbers outside [0, 1)
+and clients already drawn are drawn again until the cohort is a `rate` of the clients, rounded up. Since the
+distribution is over ids, the same clients take part most often from the first round to the last.
 
-The presets name the two sets of parameters in the repository's history. "published" is what the paper's
+The presets are the two sets of parameters in the repository's history. "published" is what the paper's
 figures show; "2023-12" was committed when the FedAvg runs of its Tables 2 and 3 were made.
 """
 
@@ -21,16 +21,16 @@ from fedtide.core.rng import stream
 from fedtide.core.types import Ids, Session
 from fedtide.population.process import Participation, rounded_up
 
-TRIES = 1000  # draws for each place of the cohort
+TRIES = 1000  # draws for each client of the cohort, at most
 
 Preset = Literal["published", "2023-12"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class IndexLaw(Participation):
-    """A cohort drawn by a law over [0, 1).
+    """A cohort drawn by a distribution over [0, 1).
 
-    A law that does not reach enough clients in 1000 draws per place gives a smaller cohort.
+    If 1000 draws per client do not find enough different clients, the cohort is smaller.
     """
 
     PRESETS: ClassVar[dict[str, tuple[float, float]]]
@@ -43,7 +43,7 @@ class IndexLaw(Participation):
 
     @abstractmethod
     def sample(self, rng: np.random.Generator, count: int) -> NDArray[np.float64]:
-        """So many numbers z."""
+        """`count` samples of z."""
 
     def draw(self, who: Any, t: int, session: Session, seed: int) -> Ids:
         population = len(session.clients)
@@ -55,23 +55,23 @@ class IndexLaw(Participation):
             seen = np.concatenate([seen, (z[(z >= 0) & (z < 1)] * population).astype(np.int64)])
             drawn, first = np.unique(seen, return_index=True)
             if len(drawn) >= size:
-                drawn = np.sort(seen[np.sort(first)[:size]])  # the first to be drawn
+                drawn = np.sort(seen[np.sort(first)[:size]])  # the first `size` that were drawn
                 break
             seen = seen[np.sort(first)]
         if not len(drawn):
             raise ConfigError(
-                f"participation must be a law that reaches some of the {population} clients. Got "
-                f"{self!r}, whose numbers lie outside [0, 1). Change its parameters."
+                f"participation must be a distribution that can draw one of the {population} clients. Got "
+                f"{self!r}, whose samples lie outside [0, 1). Change its parameters."
             )
         return session.clients[drawn]
 
     def pair(self, one: float, other: float) -> tuple[float, float]:
-        """The law's two parameters; zeros stand for those of the preset."""
+        """The distribution's two parameters; 0 stands for that of the preset."""
         preset = self.PRESETS[self.preset]
         return one or preset[0], other or preset[1]
 
     def check_positive(self, *names: str) -> None:
-        """Refuse negative parameters; 0 stands for the preset's."""
+        """Raise a `ConfigError` for negative parameters; 0 stands for the preset's."""
         for name in names:
             value = getattr(self, name)
             require(value >= 0, f"participation.{name}", "positive, or 0 for the preset's", value)
@@ -128,5 +128,5 @@ class Weibull(IndexLaw):
 
     def sample(self, rng: np.random.Generator, count: int) -> NDArray[np.float64]:
         shape, divisor = self.pair(self.shape, self.divisor)
-        with np.errstate(over="ignore"):  # what is too large for a number lies outside [0, 1) too
+        with np.errstate(over="ignore"):  # infinity lies outside [0, 1), too
             return rng.weibull(shape, count) / divisor

@@ -1,4 +1,4 @@
-"""A population that nobody announces: whoever is there when a round begins."""
+"""A population that is observed while the run goes on: the clients that are connected when a round begins."""
 
 from __future__ import annotations
 
@@ -9,35 +9,21 @@ from typing import ClassVar
 import numpy as np
 
 from fedtide.core.errors import require
-from fedtide.core.types import Group, Ids, Session
-from fedtide.population.sessions import Population, numbered
+from fedtide.core.types import Ids, Session
+from fedtide.population.sessions import Fixed, Population
 
 
 @dataclass(frozen=True, kw_only=True)
-class Live(Population):
-    """Whoever is connected; a session lasts until somebody comes or goes.
+class Live(Fixed):
+    """The clients that are connected; a session lasts until a client comes or goes.
 
-    `fedtide deploy` observes the clients of a real network. From Python, `who(t)` may be any function.
-    Where nobody observes, as in `fedtide run`, everybody is always there. `rounds` counts all rounds.
+    `fedtide deploy` observes the clients of a real network. From Python, `who` is a function that returns the
+    ids of the clients that are there when round t begins. Without it, as in `fedtide run`, all `clients` are
+    always there. `rounds` is the number of all rounds.
     """
 
     announced: ClassVar[bool] = False
-    clients: int = 100  # the most that ever exist
-    who: Callable[[int], Ids] | None = None  # the clients that are there when round t begins
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.clients >= 1, "population.clients", "at least 1", self.clients)
-
-    @property
-    def length(self) -> int:
-        return self.rounds
-
-    def groups(self, classes: int) -> list[Group]:
-        return [Group(self.clients)]
-
-    def at(self, t: int, seed: int = 0) -> Session:
-        return Session(0, numbered(0, self.clients), 0, self.rounds)
+    who: Callable[[int], Ids] | None = None
 
     def opened(self) -> Population:
         if self.who is None:
@@ -47,7 +33,7 @@ class Live(Population):
 
 @dataclass(frozen=True, kw_only=True)
 class Observed(Live):
-    """The live population of one run: each round is looked at once, when it begins."""
+    """The live population of one run: `who` is called once for each round, when it begins."""
 
     log: dict[int, Session] = field(init=False, default_factory=dict, compare=False, repr=False)
 
@@ -60,7 +46,7 @@ class Observed(Live):
             before = self.log.get(t - 1)
             if before and np.array_equal(before.clients, here):
                 self.log[t] = before
-            else:  # how long it lasts nobody knows: to the end, as far as schedules are concerned
+            else:  # how long it will last is unknown; learning-rate schedules assume to the end
                 number = before.number + 1 if before else 0
                 self.log[t] = Session(number, here, t, self.rounds - t)
         return self.log[t]

@@ -1,4 +1,4 @@
-"""Who takes part in a round: every process by its name in a study file."""
+"""All participation processes by their names in study files."""
 
 from fedtide.core.kinds import Kinds
 from fedtide.population.laws import Beta, Gamma, Weibull

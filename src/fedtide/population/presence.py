@@ -1,7 +1,7 @@
-"""Clients that are there or not, at rates of their own: coins, on/off chains, groups that take turns, nights.
+"""Clients that are available at random times: independently per round, in stretches, by turns, or at night.
 
-Rates may be given for each client, or follow the clients' labels as in Wang and Ji, "A Lightweight Method
-for Tackling Unknown Participation Statistics in Federated Averaging", ICLR 2024 (FedAU).
+Availability rates may be given for each client, or depend on the clients' labels as in Wang and Ji, "A
+Lightweight Method for Tackling Unknown Participation Statistics in Federated Averaging", ICLR 2024 (FedAU).
 """
 
 from dataclasses import dataclass
@@ -19,27 +19,27 @@ Floats = NDArray[np.float64]
 
 
 class Rates(NamedTuple):
-    """How often each client is there."""
+    """The state of a process without memory: the rate at which each client is available."""
 
     p: Floats  # [clients]
 
 
 class Chain(NamedTuple):
-    """State of a Markov chain per client."""
+    """The state of one Markov chain per client."""
 
-    p: Floats  # [clients]
-    on: Mask  # [clients]
+    p: Floats  # [clients]: the rate at which each is available in the long run
+    on: Mask  # [clients]: is it available now?
     seed: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rated(Available):
-    """Every client is there a share p of all rounds.
+    """Every client is available in a share p of all rounds.
 
-    p is `rate` for all; or as listed in `rates`; or, with `label_alpha` > 0, correlated with labels as
-    in FedAU: psi ~ Dir(label_alpha) over the C labels and p = rate C <psi, the client's shares of
-    labels>, at least `minimum` and at most 1. The mean of p is then `rate` only where labels are balanced
-    and nothing is cut off.
+    p is `rate` for all clients; or listed in `rates`; or, with `label_alpha` > 0, correlated with labels as
+    in FedAU: psi ~ Dir(label_alpha) over the C labels and p = rate C <psi, the client's shares of labels>,
+    at least `minimum` and at most 1. The mean of p is then `rate` only if labels are balanced and no p is
+    cut off.
     """
 
     rate: float = 0.1
@@ -64,7 +64,7 @@ class Rated(Available):
         )
 
     def rates_of(self, crowd: Crowd, seed: int) -> Floats:
-        """How often each client is there."""
+        """The rate p of each client."""
         if self.rates:
             must = f"one for each of the {crowd.clients} clients"
             require(len(self.rates) == crowd.clients, "participation.rates", must, len(self.rates))
@@ -84,7 +84,7 @@ class Rated(Available):
 
 @dataclass(frozen=True, kw_only=True)
 class Bernoulli(Rated):
-    """A coin per client and round, with probability p."""
+    """Each client is available in each round independently, with probability p."""
 
     def present(self, who: Rates, t: int, session: Session, seed: int) -> Mask:
         coins = uniforms(seed, "present", t, ids=session.clients, count=1)[:, 0]
@@ -93,11 +93,11 @@ class Bernoulli(Rated):
 
 @dataclass(frozen=True, kw_only=True)
 class Markov(Rated):
-    """Clients stay and stay away for stretches; in the long run each is there a share p of the rounds.
+    """Clients are available and unavailable for stretches; in the long run each in a share p of the rounds.
 
-    `change` is the larger of the two probabilities to switch: a client with p <= 1/2 leaves with
-    probability `change` and returns with change p / (1 - p), so it stays 1 / change rounds on average.
-    The first round is drawn from the long run.
+    `change` is the larger of the two probabilities to switch: a client with p <= 1/2 leaves with probability
+    `change` and returns with change p / (1 - p), so it stays 1 / change rounds on average. The first round is
+    drawn from the stationary distribution.
     """
 
     change: float = 0.05
@@ -129,7 +129,7 @@ class Markov(Rated):
 
 @dataclass(frozen=True, kw_only=True)
 class Cyclic(Available):
-    """Groups of neighbouring clients take turns: each is there one of `groups` turns of `turn` rounds."""
+    """Groups of clients with neighbouring ids take turns; a turn lasts `turn` rounds."""
 
     groups: int = 4
     turn: int = 1
@@ -152,10 +152,10 @@ class Cyclic(Available):
 
 @dataclass(frozen=True, kw_only=True)
 class Diurnal(Available):
-    """Clients charge at night, in time zones spread evenly around the day.
+    """Clients are available at night, while they charge, in time zones spread evenly around the day.
 
-    A client is there with probability `night` during the `hours` from `evening` on, by its own clock, and
-    with probability `day` otherwise; over whole days its rate is (hours night + (24 - hours) day) / 24.
+    A client is available with probability `night` during the `hours` from `evening` on, in its own time zone,
+    and with probability `day` otherwise; over whole days its rate is (hours night + (24 - hours) day) / 24.
     """
 
     round_minutes: float = 10.0
@@ -179,7 +179,7 @@ class Diurnal(Available):
     def present(self, who: Any, t: int, session: Session, seed: int) -> Mask:
         zone = np.floor(uniforms(seed, "zone", ids=session.clients, count=1)[:, 0] * self.zones)
         clock = t * self.round_minutes / 60 + zone * 24 / self.zones
-        asleep = (clock - self.evening) % 24 < self.hours
+        at_night = (clock - self.evening) % 24 < self.hours
         coins = uniforms(seed, "present", t, ids=session.clients, count=1)[:, 0]
-        mask: Mask = coins < np.where(asleep, self.night, self.day)
+        mask: Mask = coins < np.where(at_night, self.night, self.day)
         return mask

@@ -1,4 +1,4 @@
-"""What every participation process is: it draws cohorts and, if it listens, observes what came of them."""
+"""The base of participation processes: they draw cohorts and may observe how the rounds went."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -14,21 +14,24 @@ from fedtide.core.rng import stream
 from fedtide.core.types import Crowd, Ids, Nothing, Round, Session
 
 Mask = NDArray[np.bool_]
-SLACK = 1e-9  # a rate of 0.1 times 30 clients is 3, whatever binary fractions say
+SLACK = 1e-9  # for rates that are no binary fractions: 0.29 * 100 is 28.999999999999996
 
 
 @dataclass(frozen=True, kw_only=True)
 class Participation(ABC):
-    """A process over rounds; its state, if it has one, is passed and returned."""
+    """Which of the clients that exist take part in each round.
+
+    `who` is the state of the process, a NamedTuple: `start` returns the first one, `observe` the next.
+    """
 
     @property
     def listens(self) -> bool:
-        """Does what clients say about their training decide who takes part?"""
+        """Do later cohorts depend on what clients report about their training?"""
         return False
 
     @property
     def foresees(self) -> bool:
-        """Can all cohorts be drawn without training? Then `observe` needs nothing but the round's number."""
+        """Can all cohorts be drawn without training? Then `observe` uses only the round's number."""
         return type(self).observe is Participation.observe
 
     def start(self, crowd: Crowd, seed: int) -> Any:
@@ -36,30 +39,30 @@ class Participation(ABC):
         return Nothing()
 
     def check(self, session: Session) -> None:
-        """Raise an error if this process cannot serve the session's population."""
+        """Raise a `ConfigError` if this process cannot draw from the session's population."""
         return
 
     def check_session(self, session: Session) -> None:
-        """`check`, unless the session has no clients: nobody need be served."""
+        """`check` the session, unless it has no clients to draw from."""
         if len(session.clients):
             self.check(session)
 
     def size(self, population: int) -> int | None:
-        """How many clients of so many take part in a round, where that is known beforehand."""
+        """The size of every cohort drawn from a population of this size; None if it varies."""
         return None
 
     def take(self, who: Any, t: int, session: Session, seed: int) -> tuple[Ids, Mapping[str, Any]]:
-        """The clients of round t, and facts about the draw; nobody where nobody exists."""
+        """The cohort of round t, and facts about the draw; an empty cohort if no clients exist."""
         if not len(session.clients):
             return session.clients, {}
         return self.draw(who, t, session, seed), self.facts(who, t, session, seed)
 
     @abstractmethod
     def draw(self, who: Any, t: int, session: Session, seed: int) -> Ids:
-        """The clients of round t, in increasing order, never one twice."""
+        """The cohort of round t: ids in increasing order, without repetition."""
 
     def facts(self, who: Any, t: int, session: Session, seed: int) -> Mapping[str, Any]:
-        """What the journal should know about the draw of round t."""
+        """Facts about the draw of round t, for the journal."""
         return {}
 
     def observe(self, who: Any, done: Round) -> Any:
@@ -69,10 +72,10 @@ class Participation(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class Available(Participation):
-    """Clients are there or not; the server takes `clients` of those who are, uniformly at random.
+    """Clients are available or not; the server draws `clients` of the available ones uniformly at random.
 
-    Where fewer are there, all of them take part; 0 takes everybody who is there. A round in which
-    nobody is there has no cohort and leaves the model as it is.
+    If fewer are available, all of them take part; 0 means all that are available. A round without available
+    clients has an empty cohort and leaves the model unchanged.
     """
 
     clients: int = 0
@@ -82,7 +85,7 @@ class Available(Participation):
 
     @abstractmethod
     def present(self, who: Any, t: int, session: Session, seed: int) -> Mask:
-        """Which of the session's clients are there in round t."""
+        """Which of the session's clients are available in round t."""
 
     def draw(self, who: Any, t: int, session: Session, seed: int) -> Ids:
         there = session.clients[self.present(who, t, session, seed)]
@@ -93,7 +96,7 @@ class Available(Participation):
 
 
 def some_of(ids: Ids, size: int, t: int, seed: int) -> Ids:
-    """A uniformly random cohort of this size without replacement, or all if there are not so many."""
+    """A uniformly random cohort of this size without replacement, or all clients if there are fewer."""
     if size >= len(ids):
         return ids
     # Without shuffling numpy needs time and memory for the cohort only, not for the population.
@@ -102,10 +105,10 @@ def some_of(ids: Ids, size: int, t: int, seed: int) -> Ids:
 
 
 def rounded_up(rate: float, population: int) -> int:
-    """The smallest cohort that is at least a `rate` of the population."""
+    """The size of the smallest cohort that is at least a `rate` of the population."""
     return max(1, ceil(rate * population - SLACK))
 
 
 def rounded_down(rate: float, population: int) -> int:
-    """The largest cohort that is at most a `rate` of the population, but somebody."""
+    """The size of the largest cohort that is at most a `rate` of the population, but at least 1."""
     return max(1, int(rate * population + SLACK))

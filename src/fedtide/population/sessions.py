@@ -15,9 +15,9 @@ from fedtide.core.types import Group, Ids, Session
 
 @dataclass(frozen=True, kw_only=True)
 class Population(ABC):
-    """A process of sessions."""
+    """Which clients exist in which rounds, as a sequence of sessions."""
 
-    announced: ClassVar[bool] = True  # are its sessions known beforehand?
+    announced: ClassVar[bool] = True  # are all sessions known before the run?
     rounds: int = 10  # rounds per session
 
     def __post_init__(self) -> None:
@@ -26,24 +26,27 @@ class Population(ABC):
     @property
     @abstractmethod
     def length(self) -> int:
-        """How many rounds there are in all."""
+        """The number of rounds of the whole run."""
 
     @abstractmethod
     def groups(self, classes: int) -> list[Group]:
-        """The clients that ever exist, numbered group after group, and the labels their data come from."""
+        """All clients that ever exist, in groups, and the labels of each group's data.
+
+        The ids of the first group's clients begin at 0, those of the next group follow, and so on.
+        """
 
     @abstractmethod
     def at(self, t: int, seed: int = 0) -> Session:
-        """The session of round t; the seed is for processes that draw."""
+        """The session of round t; populations that are drawn at random depend on the seed."""
 
     def opened(self) -> Population:
-        """The population as one run meets it."""
+        """The population of one run; `Live` returns a new object that records what it observes."""
         return self
 
 
 @lru_cache(maxsize=8)
 def numbered(first: int, count: int) -> Ids:
-    """So many clients from this number on; kept, so that a round never builds a large population anew."""
+    """The ids of `count` clients from `first` on; cached, because a large population takes time to build."""
     return np.arange(first, first + count)
 
 
@@ -70,11 +73,12 @@ class Fixed(Population):
 
 @dataclass(frozen=True, kw_only=True)
 class Alternating(Population):
-    """Two groups of clients with different labels take turns.
+    """Two groups of clients with different labels take turns, one session each.
 
-    The label sets are those of the DIMC paper (Chang et al., journal version, section VI): without
-    overlap the first half and the rest; with overlap o two sets of floor(L / (2 - o)) consecutive labels
-    of which floor(o size) are shared. Examples of a shared label belong to both groups.
+    The label sets are those of the DIMC paper (Chang et al., journal version, section VI): without overlap
+    the first half of the labels and the second half; with overlap o two sets of floor(L / (2 - o))
+    consecutive labels of which floor(o size) are common to both. Examples of a common label belong to both
+    groups.
     """
 
     clients: int = 100  # per group
@@ -118,7 +122,7 @@ class Alternating(Population):
 
 @dataclass(frozen=True, kw_only=True)
 class Pattern(Population):
-    """Named clients exist in each session, as in Tables 3 and 4 of the DIMC paper's conference version."""
+    """The clients of each session are listed, as in Tables 3 and 4 of the DIMC paper's conference version."""
 
     clients: int = 10
     sessions: tuple[tuple[int, ...], ...] = ()
@@ -133,8 +137,9 @@ class Pattern(Population):
             )
         for number, members in enumerate(self.sessions):
             where = f"population.sessions[{number}]"
-            require(len(members) > 0, where, "at least one client", list(members))
-            require(len(set(members)) == len(members), where, "without repetition", list(members))
+            require(len(members) > 0, where, "a list of at least one client", list(members))
+            unique = len(set(members)) == len(members)
+            require(unique, where, "a list without repeated clients", list(members))
             known = all(0 <= client < self.clients for client in members)
             require(known, where, f"clients from 0 to {self.clients - 1}", list(members))
 

@@ -1,8 +1,7 @@
-"""FAST: any process, now and then interrupted by a uniform snapshot round.
+"""FAST: any participation process with uniform snapshot rounds in between.
 
-Li et al., "FAST: A Lightweight Mechanism Unleashing Arbitrary Client Participation in Federated
-Learning", Algorithms 1 and 2. It changes who takes part and nothing else, so it composes with every
-algorithm.
+Li et al., "FAST: A Lightweight Mechanism Unleashing Arbitrary Client Participation in Federated Learning",
+Algorithms 1 and 2. It changes only which clients take part, so it can be combined with every algorithm.
 """
 
 from collections.abc import Mapping
@@ -21,11 +20,11 @@ from fedtide.population.uniform import Uniform
 
 
 class Who(NamedTuple):
-    """State of FAST."""
+    """The state of FAST."""
 
-    inner: Any  # of the process it wraps
+    inner: Any  # the state of the process that it wraps
     q: float  # the probability of a snapshot
-    accuracy: float  # of the last round's training; Delta of Algorithm 2
+    accuracy: float  # the last round's training accuracy; Delta of Algorithm 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,12 +36,13 @@ class Fast(Participation):
     its round; the authors' code keeps a running mean over a client's epoch). A round without a cohort
     changes nothing.
 
-    A snapshot's cohort is uniform: `clients`, or a `rate` of those who exist, 10% by default. To hold a
-    snapshot in practice the paper asks more clients than it needs and waits longer: with
-    `oversample` = 1.3 and `dropout` = 0.116 (Yang et al., 2021), ceil(1.3 m) clients are asked, each stays
-    away with probability 0.116, and the first m to answer, in random order, take part: m, or fewer. `wait`
-    is how much longer a snapshot's deadline is. A network with a deadline prices both: everybody asked has
-    a share of the bandwidth, and where fewer than m deliver the server waits to the end.
+    A snapshot's cohort is uniform: `clients`, or a `rate` of the clients that exist, 10% by default. In
+    practice some clients do not answer, so the paper asks more clients than it needs and waits longer: with
+    `oversample` = 1.3 and `dropout` = 0.116 (Yang et al., 2021), ceil(1.3 m) clients are asked, each fails
+    to answer with probability 0.116, and the first m that answer, in random order, take part (or fewer).
+    `wait` is the factor by which a snapshot's deadline is longer. A network with a deadline counts both
+    costs: all clients that were asked share the bandwidth, and if fewer than m deliver, the server waits to
+    the deadline.
     """
 
     of: Participation = field(default_factory=Beta)
@@ -58,7 +58,8 @@ class Fast(Participation):
 
     def __post_init__(self) -> None:
         require(0 <= self.q <= 1, "participation.q", "a probability in [0, 1]", self.q)
-        require(self.interval >= 0, "participation.interval", "at least 1", self.interval)
+        must = "at least 1, or 0 for no interval"
+        require(self.interval >= 0, "participation.interval", must, self.interval)
         require(0 <= self.lambda_ < np.inf, "participation.lambda", "zero or more", self.lambda_)
         require(
             1 <= self.oversample < np.inf, "participation.oversample", "1 or more", self.oversample
@@ -70,7 +71,7 @@ class Fast(Participation):
                 "participation 'fast' must have one rule for snapshots: q, interval or adaptive. "
                 f"Got q = {self.q}, interval = {self.interval}, adaptive = {self.adaptive}. Set one."
             )
-        _ = self.uniform  # raises where its settings are wrong
+        _ = self.uniform  # raises a ConfigError if `clients` or `rate` is wrong
 
     @property
     def listens(self) -> bool:
@@ -78,7 +79,7 @@ class Fast(Participation):
 
     @property
     def uniform(self) -> Uniform:
-        """The process of snapshot rounds."""
+        """The process that draws the cohorts of snapshot rounds."""
         rate = self.rate if self.rate or self.clients else 0.1
         return Uniform(clients=self.clients, rate=rate)
 
@@ -91,7 +92,7 @@ class Fast(Participation):
         self.uniform.check(session)
 
     def is_snapshot(self, who: Who, t: int, seed: int) -> bool:
-        """Is round t uniform?"""
+        """Is round t a snapshot round?"""
         if self.interval:
             return t % self.interval == 0
         return bool(stream(seed, "snapshot", t).random() < who.q)
@@ -109,7 +110,7 @@ class Fast(Participation):
         return np.sort(rng.permutation(answered)[:needed])
 
     def asked(self, session: Session) -> int:
-        """How many clients a snapshot asks."""
+        """The number of clients that a snapshot asks to take part."""
         needed = self.uniform.count(len(session.clients))
         return min(ceil(self.oversample * needed - SLACK), len(session.clients))
 

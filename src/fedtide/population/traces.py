@@ -1,15 +1,15 @@
-"""Recorded availability: traces of when clients were there, resampled to rounds.
+"""Recorded availability: traces of when clients were available, resampled to rounds.
 
 A trace is a CSV file (plain or .gz) with one of two headers:
 
-    client,start,end          the client was there from start to end, in seconds
-    client,minute,available   it was there (1) or not (0) during this minute
+    client,start,end          the client was available from start to end, in seconds
+    client,minute,available   it was available (1) or not (0) during this minute
 
-Clients are numbered from 0. Overlapping stretches count once, what is not recorded counts as absent, and
-lines may come in any order. A reversed stretch, a client beyond the population or anything that is not a
-number is an error that names its line. Round t is the t-th stretch of `round_minutes` since the earliest
-time in the file; a client is there if it was there for at least half of it. After its end a trace begins
-again.
+Clients are numbered from 0. Overlapping stretches count once, times without a record count as unavailable,
+and lines may come in any order. A stretch that ends before it starts, a client beyond the population or a
+field that is not a number is an error that names the line. Round t is the t-th interval of `round_minutes`
+since the earliest time in the file; a client is available in it if it was for at least half of that time.
+After its end a trace begins again.
 """
 
 import csv
@@ -33,32 +33,32 @@ from fedtide.core.types import Crowd, Nothing, Session
 from fedtide.population.process import Available, Mask
 
 PHONES = "device_traces/extrasensory_30users_device_state.csv.gz"
-HOLD = 300.0  # seconds for which a phone's state is believed; most are noted each minute, some each five
+HOLD = 300.0  # seconds after which a phone's state is unknown; most record one each minute, some each five
 DAY = 86400.0
-GAPS = 10  # a trace may leave out nine clients of ten
-MOST_BYTES = 2**30  # of a trace, unpacked
-MOST_CELLS = 10**8  # clients x rounds held in memory
+GAPS = 10  # at least one in this many client numbers must have a line
+MOST_BYTES = 2**30  # the largest size of an unpacked trace
+MOST_CELLS = 10**8  # the largest number of clients x rounds in memory
 
 Stretch = tuple[float, float]  # from, to, in seconds
 Row = Mapping[str, str]
 
 
 class Timeline(NamedTuple):
-    """Who was there in which round; every trace has a length of its own."""
+    """The availability of each recorded client in each round; recordings have different lengths."""
 
-    there: Mask  # all traces, one after the other
-    first: NDArray[np.int64]  # [traces]
-    length: NDArray[np.int64]  # [traces], in rounds
+    there: Mask  # the recordings of all clients, one after the other
+    first: NDArray[np.int64]  # [recordings]: where each begins
+    length: NDArray[np.int64]  # [recordings]: rounds of each
 
     def at(self, trace: NDArray[np.int64], round_: NDArray[np.int64]) -> Mask:
-        """Was it there? Traces repeat."""
+        """Was the client of each recording available in that round? Recordings repeat."""
         mask: Mask = self.there[self.first[trace] + round_ % self.length[trace]]
         return mask
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recorded(Available):
-    """Clients come and go as they did in a recording."""
+    """Clients are available as in a recording."""
 
     round_minutes: float = 10.0
 
@@ -69,7 +69,7 @@ class Recorded(Available):
 
     @abstractmethod
     def timeline(self) -> Timeline:
-        """The recording; read once and kept while its file stays the same."""
+        """The recording; read once, and again if its file has changed."""
 
     def start(self, crowd: Crowd, seed: int) -> Nothing:
         self.timeline()
@@ -78,11 +78,11 @@ class Recorded(Available):
 
 @dataclass(frozen=True, kw_only=True)
 class AvailabilityTrace(Recorded):
-    """A recording of your own: `file`, in one of the two forms above.
+    """Your own recording: a CSV `file` with the columns client,start,end or client,minute,available.
 
-    A client without a line is never there. With `replicate` the population may be larger than the trace:
-    client u repeats trace u modulo their number; copies are shifted in time, each by a random part of the
-    whole length.
+    A client without a line is never available. With `replicate` the population may be larger than the trace:
+    client u repeats the recording of client u modulo their number, and copies are shifted in time, each by a
+    random part of the recording's length.
     """
 
     file: str = ""
@@ -122,14 +122,14 @@ class AvailabilityTrace(Recorded):
 
 @dataclass(frozen=True, kw_only=True)
 class Phones(Recorded):
-    """The phones of ExtraSensory (Vaizman, Ellis and Lanckriet, 2017), there while charging and on Wi-Fi.
+    """The phones of ExtraSensory (Vaizman, Ellis and Lanckriet, 2017), available while charging and on Wi-Fi.
 
-    30 phones over 3 to 28 days each; `file` is by default the one in FEDTIDE_DATA. Charging means on a
-    plug or with a battery that is charging or full. A state holds until the next one, for at most five
-    minutes; where nothing was noted, the phone is absent. Each phone's recording begins at midnight
-    (UTC) and repeats after whole days; it begins with a random one of them, as on their first day, before
-    they were enrolled, all phones are absent. Client u is phone u modulo 30; copies are shifted by a random
-    part of the phone's recording instead, at any time of the day.
+    30 phones over 3 to 28 days each; `file` is by default the one in FEDTIDE_DATA. Charging means plugged
+    in, or with a battery that is charging or full. A recorded state holds until the next one, for at most
+    five minutes; otherwise the phone is unavailable. Each phone's recording is cut into whole days (UTC)
+    and repeats after the last; a run begins it with a random day, because on the first day, before they
+    were enrolled, all phones are unavailable. Client u is phone u modulo 30; copies are shifted by a random
+    part of the phone's recording instead, to any time of the day.
     """
 
     file: str = ""
@@ -151,9 +151,10 @@ class Phones(Recorded):
 
 
 def _copies(line: Timeline, t: int, session: Session, seed: int, day: float = np.inf) -> Mask:
-    """Client u repeats trace u modulo their number; copies are shifted, first ones by whole days.
+    """Availability when client u repeats recording u modulo their number, shifted in time.
 
-    `day` is in rounds; without one, first ones are not shifted.
+    The first client of each recording is shifted by whole days of `day` rounds (not at all if `day` is
+    infinite), further ones by any part of the recording.
     """
     known = len(line.length)
     trace = session.clients % known
@@ -164,7 +165,7 @@ def _copies(line: Timeline, t: int, session: Session, seed: int, day: float = np
 
 
 def _stamp(path: Path) -> int:
-    """When the file last changed."""
+    """The time of the file's last change."""
     try:
         return path.stat().st_mtime_ns
     except OSError as error:
@@ -187,9 +188,9 @@ def _read(path: Path, stamp: int, round_minutes: float, form: str) -> Timeline:
 
 
 def _rounds(stretches: list[Stretch], end: float, seconds: float) -> Mask:
-    """For each round up to `end`: was the client there for at least half of it?"""
+    """For each round up to `end`: was the client available for at least half of it?"""
     edges = np.arange(max(1, int(np.ceil(end / seconds))) + 1) * seconds
-    corners, covered, total = [0.0], [0.0], 0.0  # how long it was there before each corner
+    corners, covered, total = [0.0], [0.0], 0.0  # seconds of availability before each corner
     for begin, stop in _merged(stretches):
         corners += [begin, stop]
         covered += [total, total + stop - begin]
@@ -199,7 +200,7 @@ def _rounds(stretches: list[Stretch], end: float, seconds: float) -> Mask:
 
 
 def _merged(stretches: Iterable[Stretch]) -> Iterator[Stretch]:
-    """Stretches in order, overlaps joined."""
+    """The stretches in order of time, with overlapping ones joined."""
     begin = stop = 0.0
     for left, right in sorted(stretches):
         if left > stop:
@@ -210,9 +211,9 @@ def _merged(stretches: Iterable[Stretch]) -> Iterator[Stretch]:
 
 
 def _trace(path: Path) -> list[tuple[list[Stretch], float]]:
-    """The stretches of every client, from the earliest time on, and the length of all."""
+    """The stretches of each client, in seconds since the earliest time, and the length of the trace."""
     found: dict[int, list[Stretch]] = {}
-    lines: dict[int, int] = {}  # where each client is first named
+    lines: dict[int, int] = {}  # the line that names each client first
     last = 0.0
     for number, row in _rows(path, {"client", "start", "end"}, {"client", "minute", "available"}):
         client = int(_number(path, number, row, "client", whole=True))
@@ -224,7 +225,7 @@ def _trace(path: Path) -> list[tuple[list[Stretch], float]]:
             if there not in (0, 1):
                 raise _wrong(path, number, "available must be 0 or 1", row["available"])
             stretch = (60 * minute, 60 * (minute + there))
-            last = max(last, 60 * (minute + 1))  # a minute without the client is a minute, too
+            last = max(last, 60 * (minute + 1))  # also if the client was not available
         else:
             stretch = (_number(path, number, row, "start"), _number(path, number, row, "end"))
             if stretch[1] <= stretch[0]:
@@ -245,7 +246,7 @@ def _trace(path: Path) -> list[tuple[list[Stretch], float]]:
 
 
 def _phones(path: Path) -> list[tuple[list[Stretch], float]]:
-    """The stretches in which each phone charged and was on Wi-Fi, and its whole days."""
+    """The stretches in which each phone was charging and on Wi-Fi, and the length of its whole days."""
     noted: dict[int, list[tuple[float, bool]]] = {}
     for number, row in _rows(path, {"user", "timestamp", "plugged", "battery", "wifi"}):
         phone = int(_number(path, number, row, "user", whole=True))
@@ -296,13 +297,13 @@ def _rows(path: Path, *forms: set[str]) -> Iterator[tuple[int, Row]]:
 
 
 def _number(path: Path, line: int, row: Row, column: str, whole: bool = False) -> float:
-    """A field as a number; clients are whole and begin at 0."""
+    """A field as a number; with `whole` a client's number."""
     try:
         value = float(row[column])
     except ValueError:
         value = np.nan
     if not np.isfinite(value) or (whole and not (value.is_integer() and 0 <= value < 2**31)):
-        must = "a number of a client, 0 or more" if whole else "a finite number"
+        must = "the number of a client, 0 or more" if whole else "a finite number"
         raise _wrong(path, line, f"{column} must be {must}", row[column])
     return value
 

@@ -1,4 +1,4 @@
-"""Processes under which every client counts the same: all of them, a random cohort, or turns."""
+"""Processes in which all clients take part equally often: all, a random cohort, or each once per cycle."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +13,7 @@ from fedtide.population.process import Participation, rounded_down, some_of
 
 @dataclass(frozen=True, kw_only=True)
 class Full(Participation):
-    """Everybody who exists."""
+    """All clients that exist take part in every round."""
 
     def size(self, population: int) -> int:
         return population
@@ -24,7 +24,7 @@ class Full(Participation):
 
 @dataclass(frozen=True, kw_only=True)
 class Sized(Participation):
-    """A cohort of a known size: `clients` of them, or a `rate` of those who exist, rounded down."""
+    """A cohort of a known size: `clients`, or a `rate` of the clients that exist, rounded down."""
 
     clients: int = 0
     rate: float = 0.0
@@ -57,7 +57,7 @@ class Sized(Participation):
 
 @dataclass(frozen=True, kw_only=True)
 class Uniform(Sized):
-    """A uniformly random cohort without replacement; each client's rate is cohort / population."""
+    """A uniformly random cohort, drawn without replacement; each client's rate is cohort / population."""
 
     def draw(self, who: Any, t: int, session: Session, seed: int) -> Ids:
         return some_of(session.clients, self.count(len(session.clients)), t, seed)
@@ -65,10 +65,10 @@ class Uniform(Sized):
 
 @dataclass(frozen=True, kw_only=True)
 class Regularised(Sized):
-    """Everybody once per cycle, in a fresh random order (Malinovsky et al., 2023, arXiv 2302.03662).
+    """Each client once per cycle, in a new random order (Malinovsky et al., 2023, arXiv 2302.03662).
 
-    A cycle is as many rounds as cohorts are needed to see everybody; the last cohort of a cycle may be
-    smaller. Each client's rate is exactly one round per cycle.
+    A cycle has as many rounds as it takes until all clients have taken part; its last cohort may be smaller.
+    Each client's rate is exactly one round per cycle.
     """
 
     def draw(self, who: Any, t: int, session: Session, seed: int) -> Ids:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict, cast
 from fedtide.core.types import Ids, Plan, Session, Work
 
 
-class Moved(TypedDict):
+class ClientMoves(TypedDict):
     """Clients that arrived or left: how many, and their ids if the text is not too long."""
 
     clients: int
@@ -88,10 +88,10 @@ class PopulationKeys(TypedDict, total=False):
     """In the first round of a session: see [population](population.md)."""
 
     arrived: Annotated[
-        Moved,
+        ClientMoves,
         'How many clients arrived, and which: `"0-2 7"`, if they are few or their ids consecutive.',
     ]
-    left: Annotated[Moved, "How many clients left, and which, written likewise."]
+    left: Annotated[ClientMoves, "How many clients left, and which, written likewise."]
     memories: Annotated[
         str,
         '`"anew"` where clients came or went and the states of server and clients had to begin anew.',

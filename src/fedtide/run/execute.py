@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from fedtide.core.errors import ConfigError, require
 from fedtide.core.kinds import expect
 from fedtide.core.machine import cpu_count
 from fedtide.engines.kinds import ray_needed, shared
-from fedtide.measure.cautions import cautions
 from fedtide.measure.metrics import Metric
-from fedtide.measure.summary import beside_first, summarised
+from fedtide.measure.results import Results
 from fedtide.record.checkpoint import Checkpoints, Stopped
 from fedtide.record.files import write_json
 from fedtide.record.folder import StudyFolder, write_model
@@ -40,18 +40,27 @@ SHOWN = 8  # differences between two studies
 log = logging.getLogger("fedtide")
 
 
-class Outcome(NamedTuple):
-    """What came of a study: its folder and what summary.json says."""
+@dataclass(frozen=True)
+class Outcome:
+    """The folder and the results of a study; `folder, summary = run_study(...)` unpacks it."""
 
     folder: StudyFolder
-    summary: dict[str, Any]
+    results: Results
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """The content of summary.json."""
+        return self.results.summary()
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from (self.folder, self.summary)
 
     def to_pandas(self) -> DataFrame:
         """One row per round of every run, with the run's settings and seed in front."""
         return frame(
-            ({**cell.settings, "seed": seed}, lines)
-            for cell in self.folder.journals()
-            for seed, lines in cell.runs.items()
+            ({**row.settings, "seed": seed}, lines)
+            for row in self.results.rows
+            for seed, lines in row.runs.items()
         )
 
 
@@ -79,7 +88,7 @@ def run_study(
         check_over_ray(study)
     before = resumable(study, out) if resume else None
     if before and before.is_finished:
-        return Outcome(before, before.read_json("summary.json"))
+        return Outcome(before, Results.read(before))
     for caution in preflight(study.settings):
         log.warning(caution)
     folder = before or StudyFolder.begin(Path(out) / study.name)
@@ -87,7 +96,8 @@ def run_study(
         if not before:
             folder.write(beginning(study))
         try:
-            return Outcome(folder, _finish(study, folder, jobs, watch, stop, over_ray))
+            _finish(study, folder, jobs, watch, stop, over_ray)
+            return _concluded(folder)
         except Stopped as stopped:
             stopped.folder = folder.path
             raise
@@ -95,12 +105,12 @@ def run_study(
 
 def _finish(
     study: Study, folder: StudyFolder, jobs: int, watch: Watch, stop: Stop, over_ray: bool
-) -> dict[str, Any]:
-    """Run what has not ended yet, and sum up."""
+) -> None:
+    """Run what has not ended yet."""
     runs, cores = study.runs, cpu_count()
     engines = [cell.experiment.engine for cell in study.cells]
     if any(engine.has_processes for engine in engines):
-        jobs = jobs or 1
+        jobs = jobs or 1  # the actors are the processes
     jobs = min(jobs or cores, len(runs))
     workers = max(1, cores // jobs)
     tasks = [(_with_workers(run_, workers), folder.path, study.transition_rounds) for run_ in runs]
@@ -112,31 +122,22 @@ def _finish(
             watch(news)
 
         if over_ray:
-            results = _over_ray(study, folder, tell, stop)
+            _over_ray(study, folder, tell, stop)
         elif jobs == 1:
-            results = [run_one(*task, tell, stop) for task in tasks]
+            for task in tasks:
+                run_one(*task, tell, stop)
         else:
-            results = in_processes(run_one, tasks, jobs, tell, stop)
-    kept = folder.journals()
-    beside = beside_first([cell.runs for cell in kept])
-    cells = [
-        (
-            cell.settings,
-            [
-                {**m, **beside[number][r.experiment.seed]}
-                for r, m in zip(runs, results, strict=True)
-                if r.cell == number
-            ],
-        )
-        for number, cell in enumerate(study.cells)
-    ]
-    summary = summarised(study.name, cells, cautions((cell.label, cell.runs) for cell in kept))
-    write_json(folder.path / "summary.json", summary)
-    # With charts and templates: only where a report is written.
-    from fedtide.show.report.page import write_report
+            in_processes(run_one, tasks, jobs, tell, stop)
 
-    write_report(folder)
-    return summary
+
+def _concluded(folder: StudyFolder) -> Outcome:
+    """Write summary.json and the report of a study whose runs have all ended."""
+    from fedtide.show.report.page import write_report  # with charts and templates: slow to import
+
+    outcome = Outcome(folder, Results.read(folder))
+    write_json(folder.path / "summary.json", outcome.summary)
+    write_report(folder, outcome.results)
+    return outcome
 
 
 def check_over_ray(study: Study) -> None:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from fedtide.core.errors import OutputError, needs
-from fedtide.measure.results import results
+from fedtide.measure.results import Results
 from fedtide.record.folder import StudyFolder
-from fedtide.show.report.charts import Chart, Figure
+from fedtide.show.report.charts import Chart
 from fedtide.show.report.page import sections
+from fedtide.show.report.rows import Figure, chart_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -66,7 +67,8 @@ def write_figures(
     import matplotlib as mpl
     from matplotlib.figure import Figure as Blank
 
-    charts = [chart for part in sections(results(folder).rows) for chart in part.charts]
+    rows = chart_rows(Results.read(folder).rows)
+    charts = [chart for part in sections(rows) for chart in part.charts]
     place, paths = folder.path / "figures", []
     try:
         place.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""The rounds of a run for pandas, Plotly and notebooks."""
+"""The rounds of a run as a pandas frame, a Plotly figure and a card in a notebook."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedtide.core.errors import needs
 from fedtide.measure.metrics import evaluated
-from fedtide.record.line import Line
+from fedtide.record.line import Line, leaves
 from fedtide.show.report.colours import look
 
 if TYPE_CHECKING:
@@ -20,11 +20,12 @@ WIDTH, HEIGHT = 240, 48  # of the curve in a card, in pixels
 
 
 def frame(runs: Iterable[tuple[Mapping[str, Any], Sequence[Line]]]) -> DataFrame:
-    """One row per round; what is said about a run comes in front, nested tables become dotted columns."""
+    """One row per round: facts about its run, then its line, with nested tables as dotted columns."""
     needs("to_pandas", "pandas", "pandas")
     import pandas
 
-    return pandas.json_normalize([{**about, **line} for about, lines in runs for line in lines])
+    rows = [{**about, **line} for about, lines in runs for line in lines]
+    return pandas.DataFrame([{".".join(path): v for path, v in leaves(row)} for row in rows])
 
 
 def figure(lines: Sequence[Line]) -> Figure:
@@ -67,7 +68,7 @@ def figure(lines: Sequence[Line]) -> Figure:
 
 
 def card(algorithm: str, engine: str, lines: Sequence[Line]) -> str:
-    """A run in a few words and a small curve, as HTML."""
+    """A run as HTML: a few facts and a small curve of its accuracy."""
     tested = [line["accuracy"] for line in lines if line["accuracy"] is not None]
     facts = {
         "algorithm": algorithm,

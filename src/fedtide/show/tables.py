@@ -1,15 +1,20 @@
-"""The result table for papers, pages and programs: LaTeX, Markdown, CSV."""
+"""Results as text: the result table as LaTeX, Markdown or CSV, and all rounds as CSV."""
 
 from __future__ import annotations
 
+import csv
+import io
 import re
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any, Literal
 
-from fedtide.measure.results import Results
-from fedtide.show.export import results_csv
-from fedtide.show.report.tables import Entry, Table, result_table
+from fedtide.measure.results import ResultRow, Results
+from fedtide.record.line import Line, leaves
+from fedtide.show.columns import Entry
+from fedtide.show.report.tables import ResultTable, result_table
 
+Cells = Sequence[Any]
 Format = Literal["latex", "markdown", "csv"]
 
 LATEX = {
@@ -41,8 +46,8 @@ def table(results: Results, format_: Format) -> str:
     return latex(made, results) if format_ == "latex" else markdown(made)
 
 
-def latex(made: Table, results: Results) -> str:
-    """A table for a paper that loads booktabs."""
+def latex(made: ResultTable, results: Results) -> str:
+    """A table for a paper that uses the package booktabs."""
     heads = [*(made.keys or ["setting"]), *made.columns]
     words = "l" * (len(heads) - len(made.columns))
     lines = [
@@ -73,7 +78,7 @@ def latex(made: Table, results: Results) -> str:
     )
 
 
-def markdown(made: Table) -> str:
+def markdown(made: ResultTable) -> str:
     """A table for a README or an issue."""
     keys = list(made.keys or ["setting"])
     lines = [
@@ -92,12 +97,12 @@ def markdown(made: Table) -> str:
 
 
 def tex(text: str) -> str:
-    """A text as LaTeX prints it."""
+    """A text with LaTeX's special characters escaped."""
     return "".join(LATEX.get(letter, letter) for letter in text)
 
 
 def _marked(text: str) -> str:
-    """A text as Markdown shows it."""
+    """A text with Markdown's special characters escaped."""
     return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", text.replace("\n", " "))
 
 
@@ -109,3 +114,62 @@ def _cell(entry: Entry, escape: Callable[[str], str], bold: str, end: str) -> st
 def _spread(results: Results) -> str:
     count = len(results.seeds)
     return f"Mean ± standard deviation over {count} seeds." if count > 1 else ""
+
+
+def results_csv(results: Results) -> str:
+    """One line per setting: every metric's mean and standard deviation over the seeds."""
+    names = list(dict.fromkeys(name for row in results.rows for name in row.numbers))
+    head = [f"{name}_{part}" for name in names for part in ("mean", "std")]
+    lines = [
+        [*_settings(results, row), len(row.finished), *_numbers(row, names)] for row in results.rows
+    ]
+    return written([[*results.keys, "finished_seeds", *head], *lines])
+
+
+def rounds_csv(results: Results, stride: int = 1) -> str:
+    """One line per round of every run, as in the journals: numbers only, every `stride`-th round."""
+    sample = {tuple(line): line for line in _lines(results)}  # one line of each set of keys
+    names = list(dict.fromkeys(name for line in sample.values() for name in scalars(line)))
+    head = [*results.keys, "seed", *names]
+    return written(chain([head], _rounds(results, names, stride)))
+
+
+def scalars(line: Line) -> dict[str, Any]:
+    """The numbers of a journal line and of the tables within it, `seconds` as `seconds.train`.
+
+    Tables of tables, such as `fairness`, are left out: only the last line of a run has them.
+    """
+    return {
+        ".".join(path): value
+        for path, value in leaves(line)
+        if (len(path) <= 2 and isinstance(value, int | float)) or (len(path) == 1 and value is None)
+    }
+
+
+def written(table: Iterable[Cells]) -> str:
+    """A table as CSV text."""
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(table)
+    return out.getvalue()
+
+
+def _rounds(results: Results, names: Sequence[str], stride: int) -> Iterator[Cells]:
+    for row in results.rows:
+        for seed, lines in row.runs.items():
+            for line in lines[::stride]:
+                found = scalars(line)
+                yield [*_settings(results, row), seed, *(found.get(name) for name in names)]
+
+
+def _lines(results: Results) -> Iterator[Line]:
+    return (line for row in results.rows for lines in row.runs.values() for line in lines)
+
+
+def _settings(results: Results, row: ResultRow) -> list[str]:
+    return [row.words.get(key, "") for key in results.keys]
+
+
+def _numbers(row: ResultRow, names: Sequence[str]) -> Iterator[float | None]:
+    for name in names:
+        spread = row.numbers.get(name)
+        yield from (spread.mean, spread.std) if spread else (None, None)

@@ -1,4 +1,4 @@
-"""Charts of what happens when clients change: how fast settings recover, what starts are made of."""
+"""Charts of changes of clients: how fast each setting recovers, and from which models sessions start."""
 
 from __future__ import annotations
 
@@ -7,28 +7,37 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedtide.measure.metrics import RHO
-from fedtide.measure.results import Row
-from fedtide.show.report.charts import Chart, Figure, layout, of_row, shown, stroke
-from fedtide.show.report.heat import first_run, heat, heat_layout, varied
+from fedtide.measure.results import ResultRow
+from fedtide.show.report.charts import Chart, layout
+from fedtide.show.report.heat import heat, heat_layout, varied
+from fedtide.show.report.rows import (
+    ChartRow,
+    Figure,
+    first_run,
+    has_several_seeds,
+    of_row,
+    shown,
+    stroke,
+)
 
-WRITTEN = 12  # starts; with more, the cells are too small for numbers
+WRITTEN = 12  # sessions; with more, the cells are too small for numbers
 
 
-def change_charts(rows: Sequence[Row]) -> list[Chart]:
-    """Two charts, where there were changes of clients."""
+def change_charts(rows: Sequence[ChartRow]) -> list[Chart]:
+    """Rounds to recover and weights of starts; empty if the clients never changed."""
     return [*_recovery(rows), *_weights(rows)]
 
 
-def recovery_words(rows: Sequence[Row]) -> str:
-    """What recovering means."""
-    whose = f" that {rows[0].label} reached there" if len(rows) > 1 else ""
+def recovery_words(rows: Sequence[ResultRow]) -> str:
+    """The definition of rounds to recover, as the page prints it."""
+    peak = f" that {rows[0].label} reached there" if len(rows) > 1 else ""
     return (
-        f"Recovered: at {RHO:.0%} of the peak of the session{whose}; one round more than the session "
+        f"Recovered: at {RHO:.0%} of the peak of the session{peak}; one round more than the session "
         "has, if never."
     )
 
 
-def _recovery(rows: Sequence[Row]) -> list[Chart]:
+def _recovery(rows: Sequence[ChartRow]) -> list[Chart]:
     traces = [
         of_row(row, shown(rows))
         | {
@@ -46,15 +55,15 @@ def _recovery(rows: Sequence[Row]) -> list[Chart]:
     few = max((len(trace["x"]) for trace in traces), default=0) <= WRITTEN
     drawn["xaxis"] |= {"tickformat": "d"} | ({"dtick": 1} if few else {})
     drawn["yaxis"] |= {"rangemode": "tozero"}
-    notes = [recovery_words(rows), *_mean(rows)]
+    notes = [recovery_words(rows), *(["Mean over the seeds."] if has_several_seeds(rows) else [])]
     chart = Chart("recovery", "Rounds to recover", notes, {"data": traces, "layout": drawn})
     return [chart] if traces else []
 
 
-def _weights(rows: Sequence[Row]) -> list[Chart]:
-    """mu_{s,z}: how much the model of session z counts in the start of session s."""
+def _weights(rows: Sequence[ChartRow]) -> list[Chart]:
+    """mu_{s,z}: the weight of the model of session z in the start of session s."""
 
-    def draw(row: Row) -> Figure | None:
+    def draw(row: ChartRow) -> Figure | None:
         lines = first_run(row)[1]
         mixed = [line for line in lines if line.get("start_from")]
         if not mixed:
@@ -67,7 +76,7 @@ def _weights(rows: Sequence[Row]) -> list[Chart]:
             z[place, columns] = line["start_weights"]
         x = [str(sessions.get(number, number + 1)) for number in earlier]
         y = [str(line["session"] + 1) for line in mixed]
-        hover = "start of session %{y}: session %{x} counts %{z:.3f}"
+        hover = "start of session %{y}: session %{x} has weight %{z:.3f}"
         written = {"texttemplate": "%{z:.2f}"} if len(mixed) <= WRITTEN else {}
         return heat(z, x, y, hover) | written
 
@@ -76,15 +85,7 @@ def _weights(rows: Sequence[Row]) -> list[Chart]:
     )
     for axis in ("xaxis", "yaxis"):
         drawn[axis] |= {"type": "category"}
-    notes = ["Each line of cells adds up to 1.", *_seed(rows)]
+    notes = ["Each line of cells adds up to 1."]
+    notes += ["The first seed."] if has_several_seeds(rows) else []
     title = "What a session starts from: weights of earlier models"
     return varied(Chart("weights", title, notes, {"layout": drawn}), rows, draw)
-
-
-def _mean(rows: Sequence[Row]) -> list[str]:
-    return ["Mean over the seeds."] if any(len(row.runs) > 1 for row in rows) else []
-
-
-def _seed(rows: Sequence[Row]) -> list[str]:
-    several = any(len(row.runs) > 1 for row in rows)
-    return ["The first seed."] if several else []

@@ -1,23 +1,19 @@
-"""Charts as Plotly figures: plain data that the page draws."""
+"""Charts of quantities over the rounds, as Plotly figures: plain data that the page draws."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from html import escape
 from operator import itemgetter
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from fedtide.measure.results import Row, ranked
 from fedtide.record.line import Line
 from fedtide.show.report.colours import Look, look
+from fedtide.show.report.rows import MANY, ChartRow, Figure, of_row, shown, stroke
 from fedtide.show.report.sessions import Span, common_spans
 
-Figure = dict[str, Any]
-
-MANY = 8  # lines; above this a chart begins with the best ones, the legend brings the others
-POINTS = 8_000  # of a chart, over all its lines: keeps the file small
-SESSIONS = 60  # above this, bands would be thinner than a line
+POINTS = 8_000  # of a chart, over all its lines, so that the file stays small
+SESSIONS = 60  # with more, the stripes would be thinner than a line
 NUMBERED = 12  # sessions that get a number
 MARGIN = {"l": 56, "r": 12, "t": 12, "b": 44}
 
@@ -32,14 +28,14 @@ class Curve(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """One of several views of a chart, such as a setting of its own."""
+    """One of several views of a chart, such as that of one setting."""
 
     label: str
     data: Sequence[Figure]
 
 
 class Chart(NamedTuple):
-    """A figure with the words around it; `choices`, if any, take the place of its data."""
+    """A figure with its title and notes; if there are `choices`, the page shows one of them as its data."""
 
     key: str
     title: str
@@ -57,7 +53,7 @@ class Section(NamedTuple):
 
 
 class Quantity(NamedTuple):
-    """What a chart shows of a journal line."""
+    """A number of a journal line, over the rounds, with its title and units."""
 
     key: str
     title: str
@@ -72,7 +68,7 @@ def _percent(line: Line) -> float | None:
 
 
 def _share(key: str) -> Callable[[Line], float | None]:
-    """A share that some journals have, in percent."""
+    """A share between 0 and 1 in percent; None where a journal does not have it."""
 
     def share(line: Mapping[str, Any]) -> float | None:
         return None if line.get(key) is None else 100 * line[key]
@@ -143,49 +139,30 @@ SNAPSHOTS = Quantity(
 )
 
 
-def charts(rows: Sequence[Row]) -> list[Chart]:
-    """How the model learns; a single round is no course."""
+def charts(rows: Sequence[ChartRow]) -> list[Chart]:
+    """Accuracy and losses over the rounds; none of a study with a single round."""
     made = [
         _chart(rows, ACCURACY)._replace(wide=True),
         _chart(rows, LOSS),
         _chart(rows, TRAIN_LOSS),
     ]
-    return [chart for chart in made if is_course(chart)]
+    return [chart for chart in made if has_several_points(chart)]
 
 
-def varying(rows: Sequence[Row], quantities: Sequence[Quantity]) -> list[Chart]:
-    """A chart for each of these quantities that is not the same number all the time."""
+def varying(rows: Sequence[ChartRow], quantities: Sequence[Quantity]) -> list[Chart]:
+    """A chart for each of these quantities that is not the same number in every round."""
     lines = [line for row in rows for lines in row.runs.values() for line in lines]
     kept = [q for q in quantities if len({q.value(line) for line in lines} - {None}) > 1]
-    return [chart for q in kept if is_course(chart := _chart(rows, q))]
+    return [chart for q in kept if has_several_points(chart := _chart(rows, q))]
 
 
-def is_course(chart: Chart) -> bool:
-    """Is there more than one point to draw?"""
+def has_several_points(chart: Chart) -> bool:
+    """Has any line of the chart more than one point?"""
     return any(len(trace["x"]) > 1 for trace in chart.figure["data"])
 
 
-def shown(rows: Sequence[Row]) -> set[int]:
-    """The rows whose lines are visible at first: all, or the best of many."""
-    return {row.number for row in ranked(rows)[:MANY]}
-
-
-def of_row(row: Row, visible: set[int]) -> Figure:
-    """What every trace of a setting has: its name, its number for the legend, whether it is shown."""
-    return {
-        "name": escape(row.label),  # Plotly reads tags
-        "meta": row.number,
-        "visible": row.number in visible,
-    }
-
-
-def stroke(style: Look) -> Figure:
-    """The line of a setting."""
-    return {"color": style.colour, "width": 2, "dash": style.plotly_dash}
-
-
 def curve(runs: Sequence[Sequence[Line]], quantity: Quantity) -> Curve:
-    """A quantity over the runs of a row; each round over the runs that got so far."""
+    """A quantity over the runs of a setting; each round over the runs that reached it."""
     values: dict[int, list[float]] = {}
     for lines in runs:
         for line in lines:
@@ -202,7 +179,7 @@ def curve(runs: Sequence[Sequence[Line]], quantity: Quantity) -> Curve:
 
 
 def thinned(whole: Curve, limit: int) -> Curve:
-    """Every k-th point, and the last."""
+    """Every k-th point and the last one, so that about `limit` points are left."""
     stride = -(-len(whole.rounds) // limit)
     if stride <= 1:
         return whole
@@ -212,7 +189,7 @@ def thinned(whole: Curve, limit: int) -> Curve:
     return Curve(rounds, *([column[i] for i in kept] for column in whole[1:]))
 
 
-def _chart(rows: Sequence[Row], quantity: Quantity) -> Chart:
+def _chart(rows: Sequence[ChartRow], quantity: Quantity) -> Chart:
     limit = max(20, POINTS // max(1, len(rows)))
     whole = {row.number: curve(list(row.runs.values()), quantity) for row in rows}
     curves = {number: thinned(c, limit) for number, c in whole.items() if c.rounds}
@@ -231,13 +208,13 @@ def _chart(rows: Sequence[Row], quantity: Quantity) -> Chart:
     notes = [*_notes(rows, curves, cut), *_session_notes(sessions)]
     drawn = _layout(quantity, many) | _bands(sessions or [])
     if max((c.rounds[-1] for c in curves.values()), default=0) <= NUMBERED:
-        drawn["xaxis"]["dtick"] = 1  # no round one and a half
+        drawn["xaxis"]["dtick"] = 1  # no tick at round 1.5
     figure = {"data": traces, "layout": drawn}
     return Chart(quantity.key, quantity.title, notes, figure)
 
 
 def _traces(points: Curve, style: Look, common: Figure, hover: str) -> Iterator[Figure]:
-    """The band over the seeds, if there is one, and the line."""
+    """The band from the lowest to the highest seed, if they differ, and the line of their mean."""
     single = len(points.rounds) == 1
     if points.low != points.high and not single:
         yield common | {
@@ -260,7 +237,7 @@ def _traces(points: Curve, style: Look, common: Figure, hover: str) -> Iterator[
 
 
 def layout(x: str, y: str) -> Figure:
-    """Two quiet axes with titles."""
+    """Two axes with titles, without zero lines."""
     quiet = {"automargin": True, "zeroline": False}
     return {
         "xaxis": quiet | {"title": {"text": x}},
@@ -286,7 +263,7 @@ def _layout(quantity: Quantity, many: bool) -> Figure:
 
 
 def _bands(sessions: Sequence[Span]) -> Figure:
-    """Every other session shaded, each with its number above the chart."""
+    """Every second session as a stripe, with numbers above the chart."""
     if not 1 < len(sessions) <= SESSIONS:
         return {}
     every = -(-len(sessions) // NUMBERED)
@@ -322,11 +299,11 @@ def _bands(sessions: Sequence[Span]) -> Figure:
     return {"shapes": shapes, "annotations": labels, "margin": margin}
 
 
-def _notes(rows: Sequence[Row], curves: dict[int, Curve], cut: bool) -> Iterator[str]:
+def _notes(rows: Sequence[ChartRow], curves: dict[int, Curve], cut: bool) -> Iterator[str]:
     if any(c.low != c.high for c in curves.values()):
         yield "Line: mean over the seeds. Band: lowest to highest seed."
     if any(len({len(lines) for lines in row.runs.values()}) > 1 for row in rows):
-        yield "Runs of a setting differ in length: each round shows those that got so far."
+        yield "Runs of a setting differ in length: each round shows those that reached it."
     if len(rows) > MANY:
         yield f"Of {len(rows)} settings the {MANY} best are shown; the legend adds the others."
     if cut:

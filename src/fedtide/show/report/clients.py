@@ -1,25 +1,25 @@
-"""Charts with a dot for every client: its learning rates, its drift, its score; from the journals."""
+"""Charts with a dot for every client and round: its learning rates, its drift, its score."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fedtide.measure.results import Row
-from fedtide.show.report.charts import Chart, Figure, layout, of_row, shown
+from fedtide.show.report.charts import Chart, layout
+from fedtide.show.report.rows import ChartRow, Figure, has_several_seeds, of_row, shown
 
-DOTS = 12_000  # of a chart, over all its settings: keeps the file small
+DOTS = 12_000  # of a chart, over all its settings, so that the file stays small
 SYMBOLS = (
     "circle",
     "diamond",
     "cross",
     "x",
     "triangle-up",
-)  # local epochs; the last for all others
+)  # of local epochs 1, 2, ...; the last one for all others
 
 
 class Fact(NamedTuple):
-    """What the journal holds of every client: a number, or one per local epoch."""
+    """A number that the journal holds of every client, or one per local epoch."""
 
     key: str
     title: str
@@ -45,26 +45,27 @@ FACTS = (
         "scores",
         "Scores of the clients",
         "score (lambda_u)",
-        "A dot for every client of a round: how much OSAFL's server counts its gradient.",
+        "A dot for every client of a round: the weight of its gradient at OSAFL's server.",
         "linear",
     ),
 )
 
 
-def client_charts(rows: Sequence[Row]) -> list[Chart]:
-    """A chart for every fact that the journals hold, with the first seed of each setting."""
+def client_charts(rows: Sequence[ChartRow]) -> list[Chart]:
+    """A chart for each of these facts that the journals hold, of the first seed of each setting."""
     made = []
     for fact in FACTS:
         traces = [trace for row in rows for trace in _traces(row, fact, len(rows), shown(rows))]
         if traces:
-            notes = [fact.note, *(["The first seed of each setting."] if _seeds(rows) > 1 else [])]
+            several = has_several_seeds(rows)
+            notes = [fact.note, *(["The first seed of each setting."] if several else [])]
             drawn = layout("rounds completed", fact.axis)
             drawn["xaxis"]["tickformat"], drawn["yaxis"]["type"] = "d", fact.scale
             made.append(Chart(fact.key, fact.title, notes, {"data": traces, "layout": drawn}))
     return made
 
 
-def _traces(row: Row, fact: Fact, settings: int, visible: set[int]) -> Iterator[Figure]:
+def _traces(row: ChartRow, fact: Fact, settings: int, visible: set[int]) -> Iterator[Figure]:
     lines = [line for line in next(iter(row.runs.values()), []) if line.get(fact.key)]
     dots = sum(len(_numbers(line, fact, 0)) for line in lines) * (_epochs(lines, fact) or 1)
     stride = max(1, -(-dots * settings // DOTS))
@@ -85,14 +86,10 @@ def _traces(row: Row, fact: Fact, settings: int, visible: set[int]) -> Iterator[
 
 
 def _epochs(lines: Sequence[Mapping[str, Any]], fact: Fact) -> int:
-    """How many numbers a client has."""
+    """How many numbers a client has in a round."""
     first = lines[0][fact.key][0] if lines else []
     return len(first) if isinstance(first, list) else 1
 
 
 def _numbers(line: Mapping[str, Any], fact: Fact, epoch: int) -> list[float]:
     return [each[epoch] if isinstance(each, list) else each for each in line[fact.key]]
-
-
-def _seeds(rows: Sequence[Row]) -> int:
-    return max((len(row.runs) for row in rows), default=0)

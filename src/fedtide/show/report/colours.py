@@ -1,4 +1,4 @@
-"""How a setting looks, the same in every chart and table."""
+"""The colours and line patterns of settings, the same in every chart and table."""
 
 from typing import NamedTuple
 

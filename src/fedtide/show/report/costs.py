@@ -1,4 +1,4 @@
-"""Charts of what accuracy costs: simulated seconds, joules, megabytes; and where the wall time goes."""
+"""Charts of accuracy over simulated seconds, joules and megabytes, and of wall time by phase."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from itertools import accumulate
 from statistics import fmean
 from typing import NamedTuple
 
-from fedtide.measure.results import Row
 from fedtide.record.line import Line
-from fedtide.show.report.charts import (
-    ACCURACY,
-    POINTS,
-    Chart,
+from fedtide.show.report.charts import ACCURACY, POINTS, Chart, layout
+from fedtide.show.report.rows import (
+    ChartRow,
     Figure,
-    layout,
+    has_several_seeds,
     of_row,
     shown,
     stroke,
@@ -22,7 +20,7 @@ from fedtide.show.report.charts import (
 
 
 class Cost(NamedTuple):
-    """Something that rounds use up."""
+    """A quantity that rounds use up, with its title and units."""
 
     key: str
     title: str
@@ -54,8 +52,8 @@ MEGABYTES = Cost(
 )
 
 
-def cost_charts(rows: Sequence[Row]) -> list[Chart]:
-    """Accuracy over each cost that somebody has; traffic only where settings differ in it."""
+def cost_charts(rows: Sequence[ChartRow]) -> list[Chart]:
+    """Accuracy over each cost that is not zero; over traffic only if settings differ in it."""
     costs = [cost for cost in (SECONDS, JOULES) if any(_total(row, cost) for row in rows)]
     if len({round(_total(row, MEGABYTES), 6) for row in rows if row.final}) > 1:
         costs.append(MEGABYTES)
@@ -63,11 +61,11 @@ def cost_charts(rows: Sequence[Row]) -> list[Chart]:
     return [chart for chart in made if chart.figure["data"]] + _phases(rows)
 
 
-def _total(row: Row, cost: Cost) -> float:
+def _total(row: ChartRow, cost: Cost) -> float:
     return fmean([sum(map(cost.of, lines)) for lines in row.runs.values()]) if row.runs else 0.0
 
 
-def _chart(rows: Sequence[Row], cost: Cost) -> Chart:
+def _chart(rows: Sequence[ChartRow], cost: Cost) -> Chart:
     traces = [
         of_row(row, shown(rows))
         | {
@@ -80,13 +78,13 @@ def _chart(rows: Sequence[Row], cost: Cost) -> Chart:
         for row in rows
         if len(points := _points(row, cost, len(rows))) > 1
     ]
-    notes = ["Means over the seeds, round by round."] if _seeds(rows) > 1 else []
+    notes = ["Means over the seeds, round by round."] if has_several_seeds(rows) else []
     figure = {"data": traces, "layout": layout(cost.axis, ACCURACY.axis)}
     return Chart(cost.key, cost.title, notes, figure)
 
 
-def _points(row: Row, cost: Cost, settings: int) -> list[tuple[float, float]]:
-    """Cost so far and accuracy of each evaluated round, over the seeds that got so far."""
+def _points(row: ChartRow, cost: Cost, settings: int) -> list[tuple[float, float]]:
+    """Cost up to each evaluated round and its accuracy, means over the seeds that reached it."""
     found: dict[int, list[tuple[float, float]]] = {}
     for lines in row.runs.values():
         for line, spent in zip(lines, accumulate(map(cost.of, lines)), strict=True):
@@ -97,8 +95,8 @@ def _points(row: Row, cost: Cost, settings: int) -> list[tuple[float, float]]:
     return [(fmean(x for x, _ in values), fmean(y for _, y in values)) for values in kept]
 
 
-def _phases(rows: Sequence[Row]) -> list[Chart]:
-    """Wall seconds by phase of a round."""
+def _phases(rows: Sequence[ChartRow]) -> list[Chart]:
+    """Wall time by phase of a round."""
     traces: list[Figure] = []
     for row in rows:
         totals: dict[str, float] = {}
@@ -117,14 +115,7 @@ def _phases(rows: Sequence[Row]) -> list[Chart]:
                     "hovertemplate": "%{x}: %{y:.3g} s",
                 }
             )
-    notes = ["Wall time on this machine, all rounds of a run" + _mean(rows)]
+    mean = "; mean over the seeds." if has_several_seeds(rows) else "."
+    notes = [f"Wall time on this machine, all rounds of a run{mean}"]
     figure = {"data": traces, "layout": layout("phase of a round", "wall time (s per run)")}
     return [Chart("phases", "Where the time goes", notes, figure)] if traces else []
-
-
-def _mean(rows: Sequence[Row]) -> str:
-    return "; mean over the seeds." if _seeds(rows) > 1 else "."
-
-
-def _seeds(rows: Sequence[Row]) -> int:
-    return max((len(row.runs) for row in rows), default=0)

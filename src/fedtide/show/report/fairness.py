@@ -1,4 +1,4 @@
-"""Charts of whom a model serves: clients that took part often, rarely, never; and how often they did."""
+"""Charts of accuracy by how often clients took part, and of how often they did."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
-from fedtide.measure.results import Row
 from fedtide.record.line import FairnessView
-from fedtide.show.report.charts import Chart, Figure, layout, of_row, shown
+from fedtide.show.report.charts import Chart, layout
+from fedtide.show.report.rows import ChartRow, Figure, of_row, shown
 
 GROUPS = ("often", "rarely", "never")
 
 
-def fairness_charts(rows: Sequence[Row]) -> list[Chart]:
-    """Two charts, if the journals hold the view (`evaluation.fairness`)."""
+def fairness_charts(rows: Sequence[ChartRow]) -> list[Chart]:
+    """Both charts, if the journals hold the numbers (`evaluation.fairness`)."""
     views = {row.number: _views(row) for row in rows}
     kept = [row for row in rows if views[row.number]]
     if not kept:
@@ -25,10 +25,10 @@ def fairness_charts(rows: Sequence[Row]) -> list[Chart]:
     return [
         Chart(
             "fairness",
-            "Whom the final model serves",
+            "Accuracy of clients by how often they took part",
             [
-                "Mean test accuracy over clients, each by its own labels: clients that took part at "
-                "least as often as the mean client, less often, never. Mean over the seeds."
+                "Mean test accuracy over clients, each weighted by its own labels. Often: at least as many "
+                "rounds as the mean client; rarely: fewer; never: none. Mean over the seeds."
             ],
             {"data": groups, "layout": layout("clients that took part", "accuracy (%)")},
         ),
@@ -41,12 +41,12 @@ def fairness_charts(rows: Sequence[Row]) -> list[Chart]:
     ]
 
 
-def _views(row: Row) -> list[FairnessView]:
-    """What the last line of each finished run says."""
+def _views(row: ChartRow) -> list[FairnessView]:
+    """The numbers in the last line of each finished run."""
     return [lines[-1]["fairness"] for lines in row.runs.values() if lines[-1].get("fairness")]
 
 
-def _bars(row: Row, views: list[FairnessView], visible: bool) -> Figure:
+def _bars(row: ChartRow, views: list[FairnessView], visible: bool) -> Figure:
     heights: list[float | None] = []
     for group in GROUPS:
         values = [view["groups"][group]["accuracy"] for view in views]
@@ -55,12 +55,12 @@ def _bars(row: Row, views: list[FairnessView], visible: bool) -> Figure:
     return _trace(row, list(GROUPS), heights, visible) | {"type": "bar"}
 
 
-def _histogram(row: Row, view: FairnessView, visible: bool) -> Figure:
+def _histogram(row: ChartRow, view: FairnessView, visible: bool) -> Figure:
     found = view["histogram"]
     line = {"mode": "lines", "line": {"color": row.look.colour, "shape": "hv"}}
     return _trace(row, found["rounds"], found["clients"], visible) | line
 
 
-def _trace(row: Row, x: list[Any], y: list[Any], visible: bool) -> Figure:
+def _trace(row: ChartRow, x: list[Any], y: list[Any], visible: bool) -> Figure:
     marks = {"marker": {"color": row.look.colour}, "hovertemplate": "%{x}: %{y}"}
     return of_row(row, {row.number} if visible else set()) | {"x": x, "y": y, **marks}

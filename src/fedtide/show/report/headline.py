@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fedtide.measure.results import Results, Row, Spread
+from fedtide.measure.results import ResultRow, Results, SeedSpread
 
-NAMED = 3  # more settings than this are counted, not named
+NAMED = 3  # settings; more than these are counted, not named
 
 
 class Said(NamedTuple):
-    """How a metric is spoken of."""
+    """The words of a sentence about a metric."""
 
     metric: str
     where: str  # begins the sentence
@@ -20,7 +20,7 @@ class Said(NamedTuple):
 
 
 def headline(results: Results) -> list[str]:
-    """The answer first; then what a reader must know to trust it."""
+    """The answer first, then how far it can be trusted."""
     rows = [row for row in results.rows if row.final]
     if not rows:
         return ["No run has finished yet, so there is no answer."]
@@ -28,13 +28,13 @@ def headline(results: Results) -> list[str]:
     where = "" if sentences else "After a change of clients, "
     sentences += [sentence(results, rows, said) for said in _metrics(results, rows, where)]
     if len(rows) < len(results.rows):
-        sentences.append("Settings without a finished run are left out of this.")
+        sentences.append("Settings without a finished run are left out here.")
     if len(results.seeds) == 1:
-        sentences.append("One seed only: how much of this is chance is not known.")
+        sentences.append("There is one seed only, so how much of this is chance is not known.")
     return sentences
 
 
-def _metrics(results: Results, rows: Sequence[Row], where: str) -> list[Said]:
+def _metrics(results: Results, rows: Sequence[ResultRow], where: str) -> list[Said]:
     if not all("transition_accuracy" in row.numbers for row in rows):
         return [Said("accuracy", "", "reaches", "")]
     rounds = results.transition_rounds
@@ -45,8 +45,8 @@ def _metrics(results: Results, rows: Sequence[Row], where: str) -> list[Said]:
     ]
 
 
-def _recovery(results: Results, rows: Sequence[Row]) -> list[str]:
-    """After a change of clients, similarity recovers in 1 round, previous in 11."""
+def _recovery(results: Results, rows: Sequence[ResultRow]) -> list[str]:
+    """For example: After a change of clients, similarity recovers in 1 round, previous in 11."""
     metric = "recovery_rounds"
     if len(rows) < 2 or not all(metric in row.numbers for row in rows):
         return []
@@ -66,16 +66,16 @@ def _recovery(results: Results, rows: Sequence[Row]) -> list[str]:
     return [f"After a change of clients, {', '.join(clauses)}."]
 
 
-def _named(results: Results, rows: Sequence[Row], total: int) -> str:
-    """Settings by name, or by number if they are many."""
+def _named(results: Results, rows: Sequence[ResultRow], total: int) -> str:
+    """Settings by name, or how many they are if they are many."""
     if len(rows) > NAMED:
         return f"all {total} settings" if len(rows) == total else f"{len(rows)} of {total} settings"
     names = [results.short(row) for row in rows]
     return names[0] if len(names) == 1 else _listed(names)
 
 
-def sentence(results: Results, rows: Sequence[Row], said: Said) -> str:
-    """Which row is best by this metric, and by how much; or that some are level."""
+def sentence(results: Results, rows: Sequence[ResultRow], said: Said) -> str:
+    """Which setting is best by this metric, and the next best; or which are level with it."""
     ranked = sorted(rows, key=lambda row: -row.numbers[said.metric].mean)
     best, *rest = ranked
     value = best.numbers[said.metric]
@@ -92,12 +92,12 @@ def sentence(results: Results, rows: Sequence[Row], said: Said) -> str:
     )
 
 
-def is_level(best: Spread, other: Spread) -> bool:
-    """Is the difference within one standard deviation of either?"""
+def is_level(best: SeedSpread, other: SeedSpread) -> bool:
+    """Is the difference at most one standard deviation, the larger one of the two?"""
     return best.mean - other.mean <= max(best.std, other.std)
 
 
-def _levelled(results: Results, rows: Sequence[Row], total: int, said: Said) -> str:
+def _levelled(results: Results, rows: Sequence[ResultRow], total: int, said: Said) -> str:
     values = [_percent(row.numbers[said.metric]) for row in rows]
     why = ", closer than their spread over seeds" if len(results.seeds) > 1 else ""
     names = _named(results, rows, total)
@@ -106,7 +106,7 @@ def _levelled(results: Results, rows: Sequence[Row], total: int, said: Said) -> 
     return _capital(f"{said.where}{names} are level{said.when}: {shown}{why}{best}.")
 
 
-def _percent(value: Spread) -> str:
+def _percent(value: SeedSpread) -> str:
     return f"{100 * value.mean:.1f}\N{NO-BREAK SPACE}%"
 
 
@@ -115,5 +115,5 @@ def _listed(words: Sequence[str]) -> str:
 
 
 def _capital(text: str) -> str:
-    """Sentences begin with a capital, except with a setting's name, which is kept as it is typed."""
+    """Begin a sentence with a capital, unless it begins with a setting's name, which stays as it is."""
     return text[:1].upper() + text[1:] if text.startswith(("the ", "all ")) else text

@@ -1,4 +1,4 @@
-"""Heat maps: a number for every cell, in one hue that the page sets for light and dark."""
+"""Heat maps: a number for every cell, in one hue that the page chooses for light and dark."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedtide.measure.results import Row
-from fedtide.show.report.charts import Chart, Choice, Figure, layout, shown
+from fedtide.show.report.charts import Chart, Choice, layout
+from fedtide.show.report.rows import ChartRow, Figure, shown
 
 Floats = NDArray[np.float64]
-CLIENTS = 60  # rows of a heat map at most; more clients share one
-ROUNDS = 150  # columns at most
+CLIENTS = 60  # most rows of a heat map; with more clients, several share a row
+ROUNDS = 150  # most columns of a heat map
 
 
 def heat(z: Floats, x: Sequence[Any], y: Sequence[Any], hover: str) -> Figure:
-    """A trace; cells that are not a number stay empty."""
+    """The trace of a heat map; cells that are NaN stay empty."""
     cells = [[None if np.isnan(v) else round(float(v), 3) for v in row] for row in z]
     return {
         "type": "heatmap",
@@ -31,7 +31,7 @@ def heat(z: Floats, x: Sequence[Any], y: Sequence[Any], hover: str) -> Figure:
 
 
 def heat_layout(x: str, y: str, unit: str, highest: float | None = None) -> Figure:
-    """Axes and a scale from 0 on."""
+    """Axes, and a colour scale that begins at 0."""
     bar = {"title": {"text": unit, "side": "right"}, "thickness": 12, "outlinewidth": 0}
     top = {} if highest is None else {"cmax": highest}
     drawn = layout(x, y) | {"coloraxis": {"cmin": 0, "colorbar": bar, **top}}
@@ -40,8 +40,10 @@ def heat_layout(x: str, y: str, unit: str, highest: float | None = None) -> Figu
     return drawn
 
 
-def varied(chart: Chart, rows: Sequence[Row], draw: Callable[[Row], Figure | None]) -> list[Chart]:
-    """The chart with what `draw` makes of each setting, and a choice between those that differ."""
+def varied(
+    chart: Chart, rows: Sequence[ChartRow], draw: Callable[[ChartRow], Figure | None]
+) -> list[Chart]:
+    """The chart with what `draw` makes of each setting, and a choice between settings that differ."""
     views: list[Choice] = []
     for row in rows:
         if row.runs and row.number in shown(rows) and (trace := draw(row)):
@@ -53,17 +55,14 @@ def varied(chart: Chart, rows: Sequence[Row], draw: Callable[[Row], Figure | Non
     figure = chart.figure | {"data": views[0].data}
     cells = [v for view in views for row_ in view.data[0]["z"] for v in row_ if v is not None]
     scale = {"cmax": max(cells, default=1) or 1} | figure["layout"]["coloraxis"]
-    figure["layout"] = figure["layout"] | {"coloraxis": scale}  # Plotly wants both ends
+    figure["layout"] = figure["layout"] | {
+        "coloraxis": scale
+    }  # Plotly needs both ends of the scale
     return [chart._replace(figure=figure, choices=views if len(views) > 1 else ())]
 
 
-def first_run(row: Row) -> tuple[int, list[Any]]:
-    """The first seed of a setting and its lines."""
-    return next(iter(row.runs.items()))
-
-
 def binned(counts: Floats, columns: int) -> tuple[Floats, list[float]]:
-    """Neighbouring columns added up until they are few; and the middle of each, counted from 1."""
+    """Sums of neighbouring columns, at most `columns` of them, and the middle of each, counted from 1."""
     width = -(-counts.shape[1] // columns)
     starts = np.arange(0, counts.shape[1], width)
     ends = np.minimum(starts + width, counts.shape[1])

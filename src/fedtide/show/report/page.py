@@ -1,4 +1,4 @@
-"""The report: one HTML file that shows a study, computed from its folder alone."""
+"""The report: one HTML file that shows a study's results, made from the study's folder alone."""
 
 from __future__ import annotations
 
@@ -12,21 +12,18 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from plotly.offline import get_plotlyjs
 
-from fedtide.measure.cautions import cautions, empty_rounds
-from fedtide.measure.results import Results, Row, results
+from fedtide.measure.cautions import empty_rounds
+from fedtide.measure.results import ResultRow, Results
 from fedtide.record.files import write_text
 from fedtide.record.folder import StudyFolder
-from fedtide.show.export import results_csv, rounds_csv
 from fedtide.show.report.changes import change_charts, recovery_words
 from fedtide.show.report.charts import (
     AT_CAP,
     AT_FLOOR,
     RATE,
     Chart,
-    Figure,
     Section,
     charts,
-    shown,
     varying,
 )
 from fedtide.show.report.clients import client_charts
@@ -34,23 +31,30 @@ from fedtide.show.report.costs import cost_charts
 from fedtide.show.report.fairness import fairness_charts
 from fedtide.show.report.headline import headline
 from fedtide.show.report.population import population_charts
+from fedtide.show.report.rows import ChartRow, Figure, chart_rows, shown
 from fedtide.show.report.sessions import common_spans
 from fedtide.show.report.tables import comparisons, result_table, transition_table, unfinished
+from fedtide.show.tables import results_csv, rounds_csv
 
 __all__ = ["write_report"]
 
-CSV_ROUNDS = 8_000  # lines of rounds.csv inside the page; more of them are thinned
+CSV_ROUNDS = 8_000  # lines of rounds.csv inside the page; with more, some rounds are left out
 
 
-def write_report(folder: StudyFolder) -> Path:
-    """Write report.html into the folder of a study, whole or killed half-way."""
+def write_report(folder: StudyFolder, found: Results | None = None) -> Path:
+    """Write report.html into the folder of a study that has ended, is running or was broken off.
+
+    `found` are its results, if they were read before.
+    """
     path = folder.path / "report.html"
-    write_text(path, page(folder))
+    source = folder.path / "study.toml"
+    text = source.read_text(encoding="utf-8") if source.exists() else ""
+    write_text(path, page(found or Results.read(folder), text))
     return path
 
 
-def page(folder: StudyFolder) -> str:
-    """The report as HTML."""
+def page(found: Results, source: str) -> str:
+    """The report as HTML; `source` is the study file."""
     environment = Environment(
         loader=PackageLoader("fedtide.show", "report"),
         autoescape=True,
@@ -58,36 +62,41 @@ def page(folder: StudyFolder) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found = results(folder)
-    source = folder.path / "study.toml"
-    drawn = sections(found.rows)
-    visible = shown(found.rows)
-    stride = -(-sum(map(len, _runs(found.rows))) // CSV_ROUNDS) or 1
+    rows = chart_rows(found.rows)
+    drawn, visible = sections(rows), shown(rows)
+    legend = [(row.number not in visible, row) for row in rows if row.runs]
     return environment.get_template("page.html.jinja").render(
         about=found.about,
-        cautions=cautions((row.label, row.runs) for row in found.rows),
+        cautions=found.cautions,
         headline=headline(found),
         unfinished=unfinished(found),
         table=result_table(found),
         transitions=transition_table(found),
-        recovered=recovery_words(found.rows),
+        looks={row.number: row.look for row in rows},
+        recovered=recovery_words(rows),
         comparisons=comparisons(found),
         facts=facts(found),
         sections=drawn,
         figures={chart.key: _figure(chart) for part in drawn for chart in part.charts},
-        legend=sorted(
-            ((row.number not in visible, row) for row in found.rows if row.runs),
-            key=lambda entry: entry[0],
-        ),
-        source=source.read_text(encoding="utf-8") if source.exists() else "",
+        legend=sorted(legend, key=lambda entry: entry[0]),
+        source=source,
         plotly=plotly() if drawn else "",
-        results_csv=packed(results_csv(found)),
-        rounds_csv=packed(rounds_csv(found, stride)) if _runs(found.rows) else "",
-        stride=stride,
+        **_downloads(found),
     )
 
 
-def sections(rows: Sequence[Row]) -> list[Section]:
+def _downloads(found: Results) -> dict[str, Any]:
+    """The CSV files inside the page; of a large study only every `stride`-th round."""
+    runs = _runs(found.rows)
+    stride = -(-sum(map(len, runs)) // CSV_ROUNDS) or 1
+    return {
+        "results_csv": packed(results_csv(found)),
+        "rounds_csv": packed(rounds_csv(found, stride)) if runs else "",
+        "stride": stride,
+    }
+
+
+def sections(rows: Sequence[ChartRow]) -> list[Section]:
     """Every chart that has something to show, by the question it answers."""
     made = (
         Section("Over the rounds", charts(rows)),
@@ -103,26 +112,26 @@ def sections(rows: Sequence[Row]) -> list[Section]:
 
 @cache
 def plotly() -> str:
-    """Plotly's own file, packed: two megabytes instead of five."""
+    """The JavaScript of Plotly, packed: two megabytes instead of five."""
     return packed(get_plotlyjs())
 
 
 def packed(text: str) -> str:
-    """A text that the page unpacks when it needs it: gzip in base64."""
+    """A text as gzip in base64, which the page unpacks when it needs it."""
     return b64encode(gzip.compress(text.encode("utf-8"), mtime=0)).decode("ascii")
 
 
 def _figure(chart: Chart) -> Figure:
-    """A figure as the page draws it."""
+    """A figure as the page's script expects it."""
     return chart.figure | {"choices": [list(choice.data) for choice in chart.choices]}
 
 
-def _runs(rows: Sequence[Row]) -> list[list[Any]]:
+def _runs(rows: Sequence[ResultRow]) -> list[list[Any]]:
     return [lines for row in rows for lines in row.runs.values()]
 
 
 def facts(found: Results) -> dict[str, Any]:
-    """What was run, and where."""
+    """What was run and on which machine, by name."""
     spans = common_spans(found.rows)
     rounds = {len(lines) for row in found.rows for lines in row.runs.values()}
     seeds = ", ".join(map(str, found.seeds))

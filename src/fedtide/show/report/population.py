@@ -1,52 +1,43 @@
-"""Charts of who is there, who takes part and what clients hold."""
+"""Charts of which clients exist, which take part and which labels they hold."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
+from fedtide.core.types import Ids
 from fedtide.measure import census
-from fedtide.measure.results import Row
-from fedtide.record.line import Line
+from fedtide.record.line import ClientMoves, Line
 from fedtide.show.report.charts import (
     ABSENT,
     COHORT,
     POPULATION,
     SNAPSHOTS,
     Chart,
-    Figure,
     layout,
-    of_row,
-    shown,
     varying,
 )
-from fedtide.show.report.heat import (
-    CLIENTS,
-    ROUNDS,
-    Floats,
-    binned,
-    first_run,
-    heat,
-    heat_layout,
-    varied,
-)
+from fedtide.show.report.heat import CLIENTS, ROUNDS, Floats, binned, heat, heat_layout, varied
+from fedtide.show.report.rows import ChartRow, Figure, first_run, of_row, shown
 
-ARRIVED, LEFT = "#7d7d7d", "#b0b0b0"  # no setting's colour
+ARRIVED, LEFT = "#7d7d7d", "#b0b0b0"  # colours of no setting
 
 
 class Raster(NamedTuple):
-    """Clients, a few to a row, over the rounds: how many there were, and how many took part."""
+    """Clients over the rounds, several to a row if there are many: how many exist, how many took part."""
 
     clients: list[float]  # the middle of each row
-    there: Floats | None  # [rows, rounds]; None if the journal does not tell
-    took_part: Floats  # [rows, rounds]
+    there: (
+        Floats | None
+    )  # [rows, rounds]: clients that exist; None if the journal has no ids of them
+    took_part: Floats  # [rows, rounds]: clients of the cohort
     sizes: Floats  # [rows]: clients that share a row
 
 
-def population_charts(rows: Sequence[Row]) -> list[Chart]:
-    """Whatever the journals tell about the clients."""
+def population_charts(rows: Sequence[ChartRow]) -> list[Chart]:
+    """Every chart about clients for which the journals hold numbers that vary."""
     return [
         *_presence(rows),
         *_moves(rows),
@@ -60,7 +51,7 @@ def population_charts(rows: Sequence[Row]) -> list[Chart]:
 
 
 def raster(lines: Sequence[Line]) -> Raster | None:
-    """None where nobody is named."""
+    """Read a run's journal; None if it has no ids of clients."""
     news = {
         line["t"]: (_ids(line["arrived"]), _ids(line["left"])) for line in lines if _moved(line)
     }
@@ -90,30 +81,30 @@ def _moved(line: Line) -> bool:
     return "arrived" in line and "left" in line
 
 
-def _ids(moved: Any) -> Any:
-    """The clients that moved; None if only their number is known."""
+def _ids(moved: ClientMoves) -> Ids | None:
+    """The ids of clients that arrived or left; None if only their number is known."""
     return census.named(moved["ids"]) if "ids" in moved else None
 
 
-def _presence(rows: Sequence[Row]) -> list[Chart]:
-    """A time line of clients, if any of them comes or goes."""
+def _presence(rows: Sequence[ChartRow]) -> list[Chart]:
+    """Which clients exist in which rounds, if any of them comes or goes."""
 
-    def draw(row: Row) -> Figure | None:
+    def draw(row: ChartRow) -> Figure | None:
         found = raster(first_run(row)[1])
         if found is None or found.there is None or (np.ptp(found.there, axis=1) == 0).all():
             return None
         there, x = binned(found.there, ROUNDS)
         whole, _ = binned(np.ones_like(found.there) * found.sizes[:, None], ROUNDS)
-        return _of_clients(100 * there / whole, x, found, "%{z:.0f} % there")
+        return _of_clients(100 * there / whole, x, found, "%{z:.0f} % exist")
 
     title = "Arrivals and departures: which clients exist"
     return varied(_chart(rows, "presence", title, "clients that exist (%)"), rows, draw)
 
 
-def _participation(rows: Sequence[Row]) -> list[Chart]:
-    """Who takes part when, unless all who exist always do."""
+def _participation(rows: Sequence[ChartRow]) -> list[Chart]:
+    """Which clients take part in which rounds, unless all that exist always do."""
 
-    def draw(row: Row) -> Figure | None:
+    def draw(row: ChartRow) -> Figure | None:
         found = raster(first_run(row)[1])
         if found is None:
             return None
@@ -125,31 +116,33 @@ def _participation(rows: Sequence[Row]) -> list[Chart]:
         share = np.where(base > 0, 100 * part / np.maximum(base, 1), np.nan)
         return _of_clients(share, x, found, "took part in %{z:.0f} %")
 
-    title = "Who took part"
+    title = "Which clients took part"
     return varied(_chart(rows, "participation", title, "took part (% of rounds)"), rows, draw)
 
 
 def _of_clients(z: Floats, x: list[float], found: Raster, hover: str) -> Figure:
     exact = (found.sizes == 1).all()
-    who = "client %{y}" if exact else "clients around %{y}"
-    return heat(z, x, found.clients, f"{who}, round %{{x}}: {hover}")
+    clients = "client %{y}" if exact else "clients around %{y}"
+    return heat(z, x, found.clients, f"{clients}, round %{{x}}: {hover}")
 
 
-def _chart(rows: Sequence[Row], key: str, title: str, unit: str) -> Chart:
+def _chart(rows: Sequence[ChartRow], key: str, title: str, unit: str) -> Chart:
     figure = {"layout": heat_layout("rounds completed", "client (number)", unit, 100)}
     return Chart(key, title, _first_seed(rows), figure)
 
 
-def _first_seed(rows: Sequence[Row]) -> list[str]:
+def _first_seed(rows: Sequence[ChartRow]) -> list[str]:
     seeds = {seed for row in rows if row.runs for seed in row.runs}
     first = next((first_run(row)[0] for row in rows if row.runs), None)
     return [f"Seed {first}."] if len(seeds) > 1 else []
 
 
-def _moves(rows: Sequence[Row]) -> list[Chart]:
-    """How many came and went, where clients change round by round and a time line is too fine."""
+def _moves(rows: Sequence[ChartRow]) -> list[Chart]:
+    """How many clients arrived and left in each round."""
 
-    def draw(row: Row, key: str, sign: int, colour: str) -> Figure | None:
+    def draw(
+        row: ChartRow, key: Literal["arrived", "left"], sign: int, colour: str
+    ) -> Figure | None:
         lines = [line for line in first_run(row)[1] if _moved(line) and line["t"]]
         if not any(line[key]["clients"] for line in lines):
             return None
@@ -165,18 +158,19 @@ def _moves(rows: Sequence[Row]) -> list[Chart]:
     if row is None:
         return []
     traces = [draw(row, "arrived", 1, ARRIVED), draw(row, "left", -1, LEFT)]
-    drawn = layout("round in which they came or went", "clients (arrived +, left -)")
+    drawn = layout("round in which they arrived or left", "clients (arrived +, left -)")
     drawn["barmode"], drawn["xaxis"]["tickformat"] = "relative", "d"
     drawn["yaxis"]["zeroline"] = True
-    if len(bars := [trace for trace in traces if trace]) == 0:
+    bars = [trace for trace in traces if trace]
+    if not bars:
         return []
     notes = ["Above zero: arrived. Below: left.", *_first_seed(rows)]
-    title = "How many came and went"
+    title = "How many clients arrived and left"
     return [Chart("moves", title, notes, {"data": bars, "layout": drawn})]
 
 
-def _snapshots(rows: Sequence[Row]) -> list[Chart]:
-    """A mark for every snapshot round of FAST, a line for every setting."""
+def _snapshots(rows: Sequence[ChartRow]) -> list[Chart]:
+    """A mark for every snapshot round of FAST, one line of marks for each setting."""
     traces: list[Figure] = []
     for row in rows:
         marks = (
@@ -208,10 +202,10 @@ def _snapshots(rows: Sequence[Row]) -> list[Chart]:
     return [chart] if traces else []
 
 
-def _labels(rows: Sequence[Row]) -> list[Chart]:
-    """Examples of each label that every client holds."""
+def _labels(rows: Sequence[ChartRow]) -> list[Chart]:
+    """How many examples of each label clients hold."""
 
-    def draw(row: Row) -> Figure | None:
+    def draw(row: ChartRow) -> Figure | None:
         held = first_run(row)[1][0].get("holdings")
         if not held or not held["labels"]:
             return None
@@ -223,5 +217,5 @@ def _labels(rows: Sequence[Row]) -> list[Chart]:
     drawn = heat_layout("label (number)", "client (number)", "examples")
     for axis in ("xaxis", "yaxis"):
         drawn[axis] |= {"type": "category"}
-    chart = Chart("labels", "What clients hold", _first_seed(rows), {"layout": drawn})
+    chart = Chart("labels", "Labels that clients hold", _first_seed(rows), {"layout": drawn})
     return varied(chart, rows, draw)

@@ -1,21 +1,21 @@
-"""When sessions began, as the journals tell it."""
+"""When sessions began and ended, read from the journals."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fedtide.measure.results import Row
+from fedtide.measure.results import ResultRow
 from fedtide.record.line import Line
 
 
 class Span(NamedTuple):
-    """One session on the time line; rounds and sessions are counted from 1."""
+    """One session; rounds and sessions are counted from 1."""
 
     number: int
     first: int
     last: int
-    populations: frozenset[int]  # one number, unless it differs between runs
+    populations: frozenset[int]  # how many clients; more than one number if runs differ
 
     @property
     def clients(self) -> str:
@@ -35,7 +35,7 @@ def spans(lines: Sequence[Line]) -> list[Span]:
     return found
 
 
-def common_spans(rows: Sequence[Row]) -> list[Span] | None:
+def common_spans(rows: Sequence[ResultRow]) -> list[Span] | None:
     """The sessions of all runs; None if they begin at different rounds in different runs."""
     runs = sorted((spans(lines) for row in rows for lines in row.runs.values()), key=_end)
     longest = runs[-1] if runs else []

@@ -6,12 +6,12 @@ The journal is the record: a tracker that breaks down says so and is left out, a
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from fedtide.record.line import Line
+from fedtide.record.line import Line, leaves
 from fedtide.show.trackers.kinds import Logbook, Tracked, Tracker
 
 Key = tuple[int, int]  # of a run: its cell and its seed
@@ -37,7 +37,7 @@ class Tracking:
         A resumed study tells all rounds once more: runs that had ended before are not followed again.
         """
         if key in self._runs:
-            found = dict(numbers(line))
+            found = numbers(line)
             for follower in self._followers:
                 follower.write(key, self._runs[key], line["t"], found)
 
@@ -94,10 +94,10 @@ class _Follower:
         self._works = False
 
 
-def numbers(line: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
-    """Everything in a journal's line that is a number; tables within it as `table/name`."""
-    for name, value in line.items():
-        if isinstance(value, Mapping):
-            yield from numbers(value, f"{prefix}{name}/")
-        elif isinstance(value, int | float) and name != "t":
-            yield prefix + name, float(value)
+def numbers(line: Mapping[str, Any]) -> dict[str, float]:
+    """All numbers of a journal line but the round; those of tables within it as `table/name`."""
+    return {
+        "/".join(path): float(value)
+        for path, value in leaves(line)
+        if isinstance(value, int | float) and path != ("t",)
+    }

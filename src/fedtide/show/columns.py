@@ -1,0 +1,132 @@
+"""The columns of a study's result table, in the terminal, in the report and in `fedtide table`.
+
+`result_columns` decides which columns a study has, `marked` which of their values are the best.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from fedtide.measure.results import ResultRow, Results, SeedSpread
+
+NONE = "–"  # noqa: RUF001 (a dash, where there is no number)
+
+
+class Entry(NamedTuple):
+    """One cell of a table."""
+
+    text: str
+    best: bool = False
+    published: str = ""  # the paper's number and the difference, if the study has it
+
+
+class Column(NamedTuple):
+    """A metric as tables show it."""
+
+    metric: str
+    title: str
+    short: str  # the title in a terminal, whose lines are short
+    best: Callable[[Sequence[float]], float] | None  # max or min; None: no value is the best
+    text: Callable[[SeedSpread], str]
+
+
+def percent(value: SeedSpread) -> str:
+    """A fraction in percent, with its standard deviation if there are several seeds."""
+    spread = f" ± {100 * value.std:.1f}" if value.seeds > 1 else ""
+    return f"{100 * value.mean:.1f}{spread}"
+
+
+def amount(value: SeedSpread) -> str:
+    """A count or a cost, with its standard deviation if there are several seeds."""
+    spread = f" ± {_digits(value.std, value.mean)}" if value.seeds > 1 else ""
+    return f"{mean_alone(value)}{spread}"
+
+
+def mean_alone(value: SeedSpread) -> str:
+    """A count or a cost, without its standard deviation."""
+    return _digits(value.mean, value.mean)
+
+
+def megabytes(value: SeedSpread) -> str:
+    """Bytes as megabytes."""
+    return f"{value.mean / 1e6:,.2f}"
+
+
+def _digits(number: float, scale: float) -> str:
+    """One decimal; numbers of a scale below one get three significant digits of that scale."""
+    size = math.floor(math.log10(scale)) if 0 < scale < 1 else 1  # of the first digit
+    return f"{number:,.{2 - size}f}"
+
+
+COLUMNS = (
+    Column(
+        "transition_accuracy", "after a change of clients (%)", "after\nchanges %", max, percent
+    ),
+    Column("recovery_rounds", "rounds to recover", "rounds to\nrecover", min, amount),
+    Column("accuracy", "accuracy (%)", "accuracy %", max, percent),
+    Column("best_accuracy", "best accuracy (%)", "best %", max, percent),
+    Column("rounds_to_target", "rounds to {target}", "rounds\nto {target}", min, amount),
+    Column("seconds_to_target", "simulated s to {target}", "seconds\nto {target}", min, amount),
+    Column("joules_to_target", "joules to {target}", "joules\nto {target}", min, amount),
+    Column("snapshot_share", "snapshot rounds (%)", "snapshots %", None, percent),
+    Column("undefended_rounds", "rounds without defence", "without\ndefence", min, amount),
+    Column("epsilon", "privacy (epsilon)", "epsilon", min, amount),
+    Column("simulated_epsilon", "privacy (simulated epsilon)", "simulated\nepsilon", min, amount),
+    Column("bytes_up", "uploaded (MB)", "MB up", min, megabytes),
+    Column("latency", "simulated time (s)", "network\nseconds", min, mean_alone),
+    Column("joules", "energy (J)", "joules", min, mean_alone),
+    Column("wall_seconds", "wall time (s)", "seconds", None, mean_alone),
+)
+MAY_BE_ZERO = {"latency", "joules", "undefended_rounds"}  # left out if zero for every setting
+TO_TARGET = {"rounds_to_target", "seconds_to_target", "joules_to_target"}
+
+
+def result_columns(results: Results) -> list[Column]:
+    """The metrics that say something about this study."""
+    rows = results.rows
+    hidden: set[str] = set()
+    if any("transition_accuracy" in row.numbers for row in rows):
+        hidden |= {"best_accuracy"}  # sessions with different clients are not comparable
+    if len(rows) == 1:
+        hidden |= TO_TARGET  # nothing to compare with
+    elif results.target:
+        hidden |= {"latency", "joules"}  # the costs to the target say more than those of the run
+    target = f"{100 * results.target:.0f} %" if results.target else ""
+    return [
+        column._replace(
+            title=column.title.format(target=target), short=column.short.format(target=target)
+        )
+        for column in COLUMNS
+        if column.metric not in hidden and _is_known(rows, column.metric)
+    ]
+
+
+def _is_known(rows: Sequence[ResultRow], metric: str) -> bool:
+    known = [row.numbers[metric].mean for row in rows if metric in row.numbers]
+    return any(known) if metric in MAY_BE_ZERO else bool(known)
+
+
+def marked(
+    rows: Sequence[ResultRow], column: Column, values: Sequence[SeedSpread | None] | None = None
+) -> list[Entry]:
+    """The entries of a column for these rows; `values` are the column's metric unless given.
+
+    The best are those that read like the best value among rows with a finished run; none is, if all of
+    these read alike.
+    """
+    if values is None:
+        values = [row.numbers.get(column.metric) for row in rows]
+    texts = [column.text(value) if value else NONE for value in values]
+    means = {v.mean: _mean(t) for r, v, t in zip(rows, values, texts, strict=True) if v and r.final}
+    differ = len(set(means.values())) > 1
+    top = means[column.best(list(means))] if column.best and differ else None
+    return [
+        Entry(text, row.final and _mean(text) == top) for row, text in zip(rows, texts, strict=True)
+    ]
+
+
+def _mean(text: str) -> str:
+    """A number as it is shown, without its standard deviation."""
+    return text.partition(" ±")[0]
