@@ -26,7 +26,9 @@ from fedtide.engines.base import Engine
 from fedtide.engines.kinds import ENGINES, RaySettings, shared
 from fedtide.engines.malloc import keep_freed_memory
 from fedtide.tasks.task import Task
+from fedtide.training.messages import Broadcast
 from fedtide.training.optimisers import Sgd
+from fedtide.training.train import Train
 from models import build
 
 ACTORS = 2
@@ -50,7 +52,8 @@ class Run:
         begin = time.perf_counter()
         down = self.algorithm.broadcast(self.server)
         steps = engine.data.steps(t, ids)
-        result = engine.run(self.algorithm, Sgd(), 0.01, down, self.buffers, ids, steps, t)
+        broadcast = Broadcast(self.algorithm, Sgd(), 0.01, down, self.buffers, t)
+        result = engine.run(broadcast, ids, broadcast.walk(steps, np.full(len(ids), t)))
         engine.keep(result, ids)
         cohort = Cohort(torch.from_numpy(ids), share, result.walk, self.population, t)
         self.server = result.aggregated(self.algorithm, self.server, cohort)
@@ -72,7 +75,7 @@ def data(clients: int, each: int, shape: tuple[int, ...], **batching: int) -> Cl
 def engine(kind: str, model: str, clients: ClientData, **settings: object) -> Engine:
     torch.manual_seed(0)
     choice = ENGINES[kind](device="cpu", **settings)
-    return choice.build(Task(build(model)), clients, "average")
+    return choice.build(Task(build(model)), clients, Train(epochs=1), FedAvg())
 
 
 def in_turns(runs: dict[str, Run], cohort: int, rounds: int) -> dict[str, float]:

@@ -23,6 +23,7 @@ from fedtide.population.sessions import Fixed
 from fedtide.run.execute import run_study
 from fedtide.run.study import Cell, Study
 from fedtide.show.terminal import result_table
+from tests.worlds import settings_of
 
 PRIVATE = Experiment(
     data=Data(name="digits"),
