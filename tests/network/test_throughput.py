@@ -58,8 +58,8 @@ def test_a_folder_of_traces(tmp_path):
         ("0 1\n1 -2\n", "line 2 must be two numbers"),
         ("0 1 2\n", "line 1 must be two numbers"),
         ("1 1\n0 2\n", "line 2 must be no earlier"),
-        ("0 0\n1 0\n", "send something"),
-        ("", "send something"),
+        ("0 0\n1 0\n", "a throughput above 0"),
+        ("", "a throughput above 0"),
     ],
 )
 def test_damaged_traces(tmp_path, text, message):

@@ -1,4 +1,4 @@
-"""Rounds on a radio channel: what they cost, who can afford them."""
+"""Rounds on a radio channel: what they cost, and which clients can afford them."""
 
 import numpy as np
 import pytest
@@ -200,9 +200,10 @@ def test_an_empty_battery_ends_a_round():
 
 def test_only_the_cohort_is_touched():
     network = Wireless(channel=Umi(fading="none"), fleet=Fleet(battery_joules=50.0))
-    air = network.start(1000, 0)
-    _, air = network.plan(air, 3, np.array([7, 8]), work(clients=2, size=1000), 0)
-    assert np.flatnonzero(air.level < 50).tolist() == [7, 8]
+    before = network.start(1000, 0)
+    _, after = network.plan(before, 3, np.array([7, 8]), work(clients=2, size=1000), 0)
+    assert np.flatnonzero(after.level < 50).tolist() == [7, 8]
+    assert (before.level == 50).all()  # a state is a value: a checkpoint may still hold it
 
 
 def test_bandwidth_is_shared():
@@ -282,7 +283,7 @@ class Choosy(nn.Linear):
     [
         (Choosy(64, 10), Data(), 2 * 2 * 640),
         # Gates: 4 x 256 x (8 + 256) x 2 and 4 x 256 x (256 + 256) x 2 per token, head 256 x 80 x 2; three
-        # times that, but nobody asks for the gradient of the two first states.
+        # times that, without the gradient of the two first states.
         (
             CharLstm(),
             Blank(shape=(5,), vocabulary=80, labels=80),

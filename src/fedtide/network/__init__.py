@@ -1,4 +1,4 @@
-"""What does a round cost, and what can each client afford?"""
+"""What does a round cost in time and energy, and what can each client afford?"""
 
 from fedtide.core.kinds import Kinds
 from fedtide.network.channel import Channel, Uma, Umi

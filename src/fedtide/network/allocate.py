@@ -1,4 +1,4 @@
-"""How many steps, at which frequency, with which power? Problem (5) of OSAFL, for all clients at once.
+"""The number of steps, the frequency and the power of each client: problem (5) of OSAFL.
 
 Pervej, Choi and Molisch, "Online-Score-Aided Federated Learning: Taming the Resource Constraints in Wireless
 Networks", section II-C and Appendix B:
@@ -7,8 +7,8 @@ Networks", section II-C and Appendix B:
     s.t.  1 <= k <= kappa,  p <= p_max,  f <= f_max,
           0.5 v C k f^2 + p S / R(p) <= e_bd,    C k / f + S / R(p) <= t_th,    R(p) = w log2(1 + g p)
 
-Both terms fall as f and p grow, and so does what a client may spend: at the optimum the deadline is tight,
-and one number is left to choose, the time tau that the upload takes. Along the deadline
+Both terms fall as f and p grow, and energy rises, so at the optimum the deadline is tight and one number is
+left to choose, the time tau of the upload. With a tight deadline
 
     p = (2^(S / (w tau)) - 1) / g,    f = C k / (t_th - tau),
 
@@ -24,15 +24,15 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-GRID = 48  # places along the deadline that are looked at before the best is refined
+GRID = 48  # values of tau that are tried before the best one is refined
 GOLDEN = (np.sqrt(5) - 1) / 2
-SLACK = 1e-9  # relative: what rounding may add to a limit
+SLACK = 1e-9  # the relative rounding error by which a limit may be exceeded
 
 
 class Problem(NamedTuple):
-    """Problem (5) of many clients, [U] each, SI units."""
+    """Problem (5) of many clients; each field is [U], in SI units."""
 
-    kappa: Floats  # most local steps
+    kappa: Floats  # the most local steps
     C: Floats  # n n_bar c_u s_u: cycles per step
     v: Floats  # effective capacitance
     S: Floats  # N (FPP + 1): bits to send
@@ -42,11 +42,11 @@ class Problem(NamedTuple):
     p_max: Floats
     e_bd: Floats  # energy budget, may be infinite
     t_th: Floats  # deadline
-    eps: Floats  # epsilon: what computing counts beside sending
+    eps: Floats  # epsilon: the weight of computing, against sending
 
 
 class Allocation(NamedTuple):
-    """What each client does; zeros where no feasible point exists."""
+    """The steps, frequency and power of each client; all 0 if problem (5) has no solution."""
 
     k: NDArray[np.int64]  # local steps
     f: Floats  # hertz
@@ -54,28 +54,28 @@ class Allocation(NamedTuple):
 
 
 def rate(q: Problem, p: Floats) -> Floats:
-    """R(p)."""
+    """R(p), the rate of the upload."""
     return np.asarray(q.w * np.log2(1 + q.g * p))
 
 
 def objective(q: Problem, k: Floats, f: Floats, p: Floats) -> Floats:
-    """(5)."""
+    """The objective of (5)."""
     computing = k / (0.5 * q.v * q.C * f**2)
     return q.eps * computing + (1 - q.eps) * rate(q, p) / p
 
 
 def energy(q: Problem, k: Floats, f: Floats, p: Floats) -> Floats:
-    """The left side of (5d)."""
+    """The energy, the left side of (5d)."""
     return 0.5 * q.v * q.C * k * f**2 + p * q.S / rate(q, p)
 
 
 def time(q: Problem, k: Floats, f: Floats, p: Floats) -> Floats:
-    """The left side of (5e)."""
+    """The time, the left side of (5e)."""
     return q.C * k / f + q.S / rate(q, p)
 
 
 def feasible(q: Problem, k: Floats, f: Floats, p: Floats, slack: float = SLACK) -> Bools:
-    """(5a) to (5e), for a client that takes part."""
+    """Do the constraints (5a) to (5e) hold? For clients that take part, k >= 1."""
     more = 1 + slack
     inside = (k >= 1) & (k <= q.kappa) & (f > 0) & (p > 0)
     inside &= (f <= q.f_max * more) & (p <= q.p_max * more)
@@ -85,12 +85,12 @@ def feasible(q: Problem, k: Floats, f: Floats, p: Floats, slack: float = SLACK) 
 
 
 def alternating(q: Problem, sweeps: int = 50, precision: float = 1e-9) -> Allocation:
-    """(a) Algorithm 1: Lemma 1 for k, Lemma 2 for f, Algorithm 3 for p, until nothing moves.
+    """(a) Algorithm 1: Lemma 1 for k, Lemma 2 for f, Algorithm 3 for p, until nothing changes.
 
-    The paper leaves its first point open. Ours allows the most steps; from any point at which some
-    client has no feasible k, that client would not start, although another point serves it. Steps are
-    whole numbers: Lemma 1's are rounded down. Lemma 2 makes the deadline tight, so Algorithm 3 finds no
-    lower power than the one it is given: the first point decides p, and one sweep decides everything.
+    The paper does not say where it starts. Here it starts at the point that allows the most steps: from a
+    point without a feasible k for some client, that client would not take part although it could. Steps are
+    whole numbers: Lemma 1's are rounded down. Lemma 2 makes the deadline tight, so Algorithm 3 finds no lower
+    power than the one it is given: the first point determines p, and one sweep determines the rest.
     """
     who, able = _able(q)
     tau = _peak(able)
@@ -114,14 +114,14 @@ def lemma_1(q: Problem, f: Floats, p: Floats) -> Floats:
 
 
 def lemma_2(q: Problem, k: Floats, p: Floats) -> Floats:
-    """Eq. 9: the slowest processor that keeps the deadline, given k and p."""
+    """Eq. 9: the lowest frequency that meets the deadline, given k and p."""
     return q.C * k / (q.t_th - q.S / rate(q, p))
 
 
 def algorithm_3(
     q: Problem, k: Floats, f: Floats, p: Floats, rounds: int = 50, precision: float = 1e-9
 ) -> Floats:
-    """Successive convex approximation of the power, given k and f."""
+    """Algorithm 3: successive convex approximation of the power, given k and f."""
     for _ in range(rounds):
         before, p = p, power(q, k, f, p)
         if np.all(abs(p - before) <= precision * p):
@@ -130,10 +130,10 @@ def algorithm_3(
 
 
 def power(q: Problem, k: Floats, f: Floats, p_j: Floats) -> Floats:
-    """Eq. 52: both curves replaced by their tangents at p_j, a linear problem in one variable.
+    """Eq. 52: with both curves replaced by their tangents at p_j, a linear problem in one variable.
 
-    Its optimum is an end of the feasible interval: the lower end, as the tangent of log(1 + g p) / p falls
-    everywhere. Where the interval is empty p_j stays.
+    Its optimum is an end of the feasible interval: the lower one, because log(1 + g p) / p has a negative
+    slope everywhere. If the interval is empty, p_j is returned.
     """
     log = np.log1p(q.g * p_j)
     slope = q.g / (p_j * (1 + q.g * p_j)) - log / p_j**2  # Eq. 12
@@ -147,22 +147,22 @@ def power(q: Problem, k: Floats, f: Floats, p_j: Floats) -> Floats:
 
 
 def at_rate(q: Problem, bits_per_second: Floats) -> Floats:
-    """The power that sends this fast."""
+    """The power that gives this rate."""
     return np.asarray(np.expm1(np.log(2) * np.minimum(bits_per_second / q.w, 1000.0)) / q.g)
 
 
 def exact(q: Problem) -> Allocation:
     """(b) The optimum of problem (5).
 
-    For one tau the first term of (5) is eps (t_th - tau)^2 / (0.5 v k C^3): it falls with k, as does the
-    room for tau, so the optimum makes a single step. (The objective rewards slow processors more than
-    steps; `most` is for those who want steps.)
+    For a given tau the first term of (5) is eps (t_th - tau)^2 / (0.5 v k C^3). It falls with k, and the
+    interval of feasible tau shrinks, so the optimum is a single step. (The objective rewards low frequencies
+    more than steps; `most` maximises steps instead.)
     """
     return given_steps(q, np.ones_like(q.S))
 
 
 def most(q: Problem) -> Allocation:
-    """As many steps as budget and deadline allow; among those, the best f and p of problem (5)."""
+    """(c) As many steps as budget and deadline allow, with the best f and p of problem (5) for them."""
     who, able = _able(q)
     tau = _peak(able)
     k = _at_least_one(lemma_1(able, _frequency(able, tau), _upload_power(able, tau)))
@@ -170,15 +170,15 @@ def most(q: Problem) -> Allocation:
 
 
 def given_steps(q: Problem, k: Floats) -> Allocation:
-    """The best f and p for these steps."""
+    """The best f and p of problem (5) for these steps."""
     who, able = _able(q)
     return _answer(q, who, *_along_deadline(able, k[who], _peak(able)))
 
 
 def _along_deadline(q: Problem, k: Floats, inside: Floats) -> tuple[Floats, Floats, Floats]:
-    """Search the feasible upload times of k steps: a grid, then golden sections around its best place.
+    """Search the feasible upload times for k steps: first on a grid, then by golden sections around the best.
 
-    `inside` is feasible for k if anything is.
+    `inside` is an upload time that is feasible for k if any is.
     """
     low = q.S / rate(q, q.p_max)
     high = np.maximum(q.t_th - q.C * k / q.f_max, inside)
@@ -202,7 +202,7 @@ def _along_deadline(q: Problem, k: Floats, inside: Floats) -> tuple[Floats, Floa
 
 
 def _point(q: Problem, k: Floats, tau: Floats) -> tuple[Floats, Floats]:
-    """F and p when the upload takes tau and the rest of the time is for computing."""
+    """The f and p of an upload that takes tau, when the rest of the time is used for computing."""
     return q.C * k / np.maximum(q.t_th - tau, q.C * k / q.f_max), _upload_power(q, tau)
 
 
@@ -211,7 +211,7 @@ def _upload_power(q: Problem, tau: Floats) -> Floats:
 
 
 def _peak(q: Problem) -> Floats:
-    """The upload time that allows the most steps, and so lies inside the interval of every feasible k."""
+    """The upload time that allows the most steps; it lies in the feasible interval of every feasible k."""
 
     def steps(tau: Floats) -> Floats:
         left = q.e_bd - tau * _upload_power(q, tau)
@@ -222,10 +222,10 @@ def _peak(q: Problem) -> Floats:
 
 
 def _frequency(q: Problem, tau: Floats, left: Floats | None = None) -> Floats:
-    """What allows the most steps, given tau and the energy `left` for them.
+    """The frequency that allows the most steps, given tau and the energy `left` for computing.
 
-    Steps within the budget fall with f^2, steps within the deadline rise with f: they meet where
-    f^3 = left / (0.5 v (t_th - tau)).
+    The steps that the budget allows fall with f^2, those that the deadline allows rise with f; both are
+    equal at f^3 = left / (0.5 v (t_th - tau)).
     """
     left = q.e_bd - tau * _upload_power(q, tau) if left is None else left
     meet = np.cbrt(np.maximum(left, 0) / (0.5 * q.v * np.maximum(q.t_th - tau, 1e-300)))
@@ -235,7 +235,7 @@ def _frequency(q: Problem, tau: Floats, left: Floats | None = None) -> Floats:
 def _golden(
     value: Callable[[Floats], Floats], low: Floats, high: Floats, sections: int = 48
 ) -> Floats:
-    """Where a function with one peak is highest, within 0.618^sections of the interval."""
+    """The place of the maximum of a function with one peak, within 0.618^sections of the interval."""
     x, y = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
     at_x, at_y = value(x), value(y)
     for _ in range(sections):
@@ -252,7 +252,7 @@ def _golden(
 def _border(
     holds: Callable[[Floats], Bools], outside: Floats, inside: Floats, halvings: int = 40
 ) -> Floats:
-    """Between a place where it may not hold and one where it does, the outermost where it holds."""
+    """The place nearest to `outside` where `holds` is true, by bisection; it is true at `inside`."""
     there = holds(outside)
     inside = np.where(there, outside, inside)
     for _ in range(0 if there.all() else halvings):
@@ -263,11 +263,11 @@ def _border(
 
 
 def _at_least_one(k: Floats) -> Floats:
-    return np.maximum(k, 1.0)  # where not even one is feasible, the answer says so
+    return np.maximum(k, 1.0)  # if not even one step is feasible, _answer finds out
 
 
 def _able(q: Problem) -> tuple[NDArray[np.int64], Problem]:
-    """Who has a signal, time and energy at all, and their part of the problem."""
+    """The clients that could upload in time and have energy, and their part of the problem."""
     able = (q.kappa >= 1) & (q.e_bd > 0) & (q.t_th > 0)
     able &= q.t_th * rate(q, q.p_max) > q.S
     who = np.flatnonzero(able)
@@ -275,7 +275,7 @@ def _able(q: Problem) -> tuple[NDArray[np.int64], Problem]:
 
 
 def _answer(q: Problem, who: NDArray[np.int64], k: Floats, f: Floats, p: Floats) -> Allocation:
-    """For all clients, what these found; only if it is feasible."""
+    """The allocation of all clients: what was found for the clients `who`, if it is feasible."""
     good = feasible(Problem(*(part[who] for part in q)), k, f, p)
     found = np.zeros((3, len(q.S)))
     found[:, who[good]] = np.stack([k, f, p])[:, good]

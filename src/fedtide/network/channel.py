@@ -1,4 +1,4 @@
-"""Radio channels: where clients are, how much of a signal arrives, and how long bits take.
+"""Radio channels: the clients' positions, the gain of their channels, and the time of transmissions.
 
 3GPP TR 38.901, Tables 7.4.1-1 (path loss, shadowing) and 7.4.2-1 (line of sight), as the DIMC paper's
 journal version uses it ([J], Appendix A). Distances in metres, carrier in GHz, losses in dB.
@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 
 
 class Moment(NamedTuple):
-    """When a cohort uses its channel."""
+    """The time at which a cohort uses its channel."""
 
     seed: int
     t: int  # the round
@@ -31,7 +31,7 @@ class Moment(NamedTuple):
 
 
 class Send(NamedTuple):
-    """What is sent one way."""
+    """A transmission in one direction."""
 
     way: Literal["down", "up"]
     bits: float
@@ -42,33 +42,33 @@ class Send(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Channel(ABC):
-    """How long bits take between the server and each client."""
+    """The channels between the server and its clients."""
 
     @abstractmethod
     def seconds(self, send: Send, ids: Ids, when: Moment) -> Floats:
-        """Seconds until everything has arrived; infinite if it never does."""
+        """Seconds until all bits have arrived; infinite if they never do."""
 
     def per_watt(self, band: Floats, ids: Ids, when: Moment) -> Floats:
-        """Signal over noise for each watt that a client sends, constant for the round."""
+        """The signal-to-noise ratio per watt that a client sends, constant during the round."""
         raise ConfigError(
-            "network.channel must be a radio channel where clients choose their power. "
+            "network.channel must be a radio channel if clients choose their power. "
             f"Got {type(self).__name__}. Use 'umi' or 'uma', or set network.allocation = 'fixed'."
         )
 
     def check(self) -> None:
-        """Raise an error if what it needs is not here."""
+        """Raise an error if a file that this channel needs is missing."""
         return
 
 
 @dataclass(frozen=True, kw_only=True)
 class RadioCell(Channel):
-    """One server in the middle of a round cell, clients scattered evenly over its area ([J] Eq. 38).
+    """A round cell with the server in the middle and clients uniformly distributed over it ([J] Eq. 38).
 
-    `place`: a client stays where it is ("still"), is somewhere else in every round ("redrawn"), or walks
-    straight on at `speed_mps` and turns back at the edge ("moving"), which keeps the even scatter. `shadow`:
-    drawn once per client, anew every "round", or along the "path" of a moving client, where it is forgotten
-    within `shadow_metres`. `fading`: slot by slot as in [J] Eqs. 26 and 39 ("slots"), one strength for a
-    whole round ("block"), the mean rate over all strengths ("average"), or none.
+    `place`: a client stays where it is ("still"), has a new random place in every round ("redrawn"), or walks
+    straight on at `speed_mps` and turns back at the edge ("moving"), which keeps the distribution uniform.
+    `shadow`: shadowing is drawn once per "client", anew in every "round", or along the "path" of a moving
+    client, where it decorrelates within `shadow_metres`. `fading`: slot by slot as in [J] Eqs. 26 and 39
+    ("slots"), one gain for a whole round ("block"), the rate averaged over the fading ("average"), or "none".
     """
 
     carrier_ghz: float = 3.5
@@ -78,7 +78,7 @@ class RadioCell(Channel):
     client_height_m: float = 1.5
     environment_height_m: float = 1.0
     sight: Literal["line", "blocked", "mixed"] = "line"
-    shadow_db: float | None = None  # standard deviation; by default that of TR 38.901
+    shadow_db: float | None = None  # standard deviation of the shadowing; None: that of TR 38.901
     noise_dbm_hz: float = -174.0
     place: Literal["still", "redrawn", "moving"] = "still"
     shadow: Literal["client", "round", "path"] = "client"
@@ -107,15 +107,15 @@ class RadioCell(Channel):
 
     @abstractmethod
     def line_db(self, flat: Floats, far: Floats) -> Floats:
-        """Loss with a line of sight; `flat` and `far` are the 2D and 3D distances."""
+        """The path loss with a line of sight; `flat` and `far` are the 2D and 3D distances."""
 
     @abstractmethod
     def blocked_db(self, far: Floats) -> Floats:
-        """Loss without one, before it is compared with `line_db`."""
+        """The path loss without a line of sight; if `line_db` is larger, that one counts."""
 
     @abstractmethod
     def line_probability(self, flat: Floats) -> Floats:
-        """How often there is a line of sight at this distance."""
+        """The probability of a line of sight at this distance."""
 
     @property
     def break_point(self) -> float:
@@ -130,7 +130,7 @@ class RadioCell(Channel):
         return self.server_height_m - self.client_height_m
 
     def distances(self, ids: Ids, when: Moment) -> Floats:
-        """Of clients from the server, in the plane."""
+        """The clients' distances from the server in the plane."""
         address: tuple[str | int, ...] = (
             ("place", when.t) if self.place == "redrawn" else ("place",)
         )
@@ -141,7 +141,11 @@ class RadioCell(Channel):
         return np.asarray(np.sqrt(inner + draw[:, 0] * (outer - inner)))  # [J] Eq. 38, inverted
 
     def _walked(self, draw: Floats, clock: float) -> Floats:
-        """A straight walk in a disc, turned back at its edge: every chord is as far from the middle."""
+        """Distances of clients that walk straight on and turn back at the edge of the cell.
+
+        A path that is reflected at the edge consists of chords with the same distance from the middle, so the
+        position on it is taken modulo the length of a chord.
+        """
         radius, angle = self.radius_m * np.sqrt(draw[:, 0]), 2 * np.pi * draw[:, 1]
         aside, along = radius * np.sin(angle), radius * np.cos(angle)
         half = np.sqrt(self.radius_m**2 - aside**2)
@@ -168,7 +172,7 @@ class RadioCell(Channel):
         return () if self.place == "still" else (when.t,)
 
     def _shadows(self, ids: Ids, when: Moment) -> Floats:
-        """Standard normal numbers."""
+        """The shadowing of each client, as standard normal numbers."""
 
         def drawn(*address: int) -> Floats:
             return normals(when.seed, "shadow", *address, ids=ids, count=1)[:, 0]
@@ -182,14 +186,14 @@ class RadioCell(Channel):
     def per_watt(self, band: Floats, ids: Ids, when: Moment) -> Floats:
         if self.fading not in ("none", "block"):
             raise ConfigError(
-                "network.channel.fading must be 'none' or 'block' where clients choose their power, so "
-                f"that they know their channel. Got {self.fading!r}."
+                "network.channel.fading must be 'none' or 'block' if clients choose their power, which needs "
+                f"a gain that is known beforehand. Got {self.fading!r}."
             )
         gain = self._large_scale(band, ids, when)
         return gain * self._block(ids, when) if self.fading == "block" else gain
 
     def _large_scale(self, band: Floats, ids: Ids, when: Moment) -> Floats:
-        """Psi / (N_0 W), [J] Eq. 34."""
+        """The gain of path loss and shadowing over the noise: Psi / (N_0 W), [J] Eq. 34."""
         psi = 10 ** (-self.loss_db(ids, when) / 10)
         return psi / (watts(np.asarray(self.noise_dbm_hz)) * band)
 
@@ -212,7 +216,7 @@ class RadioCell(Channel):
 
 @dataclass(frozen=True, kw_only=True)
 class Umi(RadioCell):
-    """A street canyon: TR 38.901 UMi, [J] Eqs. 33-40."""
+    """A cell in a street canyon: TR 38.901 UMi, [J] Eqs. 33-40."""
 
     SIGMA: ClassVar[tuple[float, float]] = (4.0, 7.82)
 
@@ -233,7 +237,7 @@ class Umi(RadioCell):
 
 @dataclass(frozen=True, kw_only=True)
 class Uma(RadioCell):
-    """A mast above the roofs: TR 38.901 UMa."""
+    """A cell with a mast above the roofs: TR 38.901 UMa."""
 
     server_height_m: float = 25.0
     nearest_m: float = 35.0
@@ -257,6 +261,6 @@ class Uma(RadioCell):
 
 
 def _near(flat: Floats, reach: float) -> Floats:
-    """The common form of both scenarios, for clients below 13 m."""
+    """The probability of a line of sight in both scenarios, for clients below 13 m."""
     share = 18 / np.maximum(flat, 18.0)
     return share + np.exp(-flat / reach) * (1 - share)

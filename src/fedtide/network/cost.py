@@ -1,4 +1,4 @@
-"""What computing and sending cost: the formulas of two papers, each with its equation number.
+"""The costs of computing and sending: the formulas of two papers, each with its equation number.
 
 [J] "Communication-Efficient Federated Learning under Dynamic Device Arrival and Departure", section VI and
 Appendix A. [O] "Online-Score-Aided Federated Learning", section II-C. Every quantity is in SI units:
@@ -18,11 +18,11 @@ from fedtide.network.device import Devices
 
 Floats = NDArray[np.float64]
 Steps = NDArray[np.int64]
-NEVER = 1e9  # seconds
+NEVER = 1e9  # seconds, more than thirty years: a slower transmission never ends
 
 
 class Load(NamedTuple):
-    """One local step, as a processor sees it."""
+    """What one local step asks of a processor."""
 
     cycles: Floats  # [U]
     capacitance: Floats  # [U]: joules per cycle and squared hertz
@@ -30,20 +30,20 @@ class Load(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Computing(ABC):
-    """What a local step asks of a client's processor."""
+    """A model of what a local step asks of a client's processor."""
 
     @abstractmethod
     def load(self, devices: Devices, work: Work) -> Load:
-        """Cycles of a local step, and what a cycle costs."""
+        """The cycles of a local step, and the energy of a cycle."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Flops(Computing):
     """[J] Eqs. 27-28: N_p phi B / chi cycles per step, xi f^2 joules per cycle.
 
-    `per_parameter` is phi, the operations per parameter and example; 0 counts those of the study's own
-    model, forward and backward. N_p is the number of parameters, B the batch size, chi and xi are the
-    fleet's `flops_per_cycle` and `capacitance`.
+    `per_parameter` is phi, the operations per parameter and example; with 0 the operations of the study's
+    model are counted, forward and backward. N_p is the number of parameters, B the batch size, chi and xi are
+    the fleet's `flops_per_cycle` and `capacitance`.
     """
 
     per_parameter: float = 0.0
@@ -61,27 +61,20 @@ class Flops(Computing):
 class Cycles(Computing):
     """[O] section II-C: n n_bar c_u s_u cycles per step, 0.5 v f^2 joules per cycle.
 
-    `bits_per_example` is s_u; 0 takes an input of the study's own data. `examples_per_step` is n n_bar; 0
-    takes the batch size. c_u and v are the fleet's `cycles_per_bit` and `capacitance`.
+    `bits_per_example` is s_u; 0 means the size of an input of the study's data. `examples_per_step` is
+    n n_bar; 0 means the batch size. c_u and v are the fleet's `cycles_per_bit` and `capacitance`.
     """
 
     bits_per_example: float = 0.0
     examples_per_step: int = 0
 
     def __post_init__(self) -> None:
-        where = "network.computing"
-        require(
-            self.bits_per_example >= 0,
-            f"{where}.bits_per_example",
-            "positive",
-            self.bits_per_example,
-        )
-        require(
-            self.examples_per_step >= 0,
-            f"{where}.examples_per_step",
-            "positive",
-            self.examples_per_step,
-        )
+        for name, default in (
+            ("bits_per_example", "the size of an input"),
+            ("examples_per_step", "the batch size"),
+        ):
+            value, must = getattr(self, name), f"positive, or 0 for {default}"
+            require(value >= 0, f"network.computing.{name}", must, value)
 
     def load(self, devices: Devices, work: Work) -> Load:
         bits = self.bits_per_example or work.bits_per_example
@@ -105,7 +98,7 @@ def bits_per_second(band: Floats, snr: Floats) -> Floats:
 
 
 def seconds_for(bits: float, rate: Floats) -> Floats:
-    """How long bits take at this rate; infinitely long, where that is more than thirty years."""
+    """The seconds that `bits` take at this rate; infinite if more than thirty years."""
     return np.where(rate * NEVER > bits, bits / np.maximum(rate, 1e-300), np.inf)
 
 

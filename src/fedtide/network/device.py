@@ -1,4 +1,4 @@
-"""Fleets of clients: processors, radios, energy budgets and batteries, drawn for each client by its id."""
+"""The clients' processors, radios, energy budgets and batteries, drawn for each client by its id."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -13,12 +13,12 @@ from fedtide.core.types import Ids
 Floats = NDArray[np.float64]
 Span = float | tuple[float, ...]  # one number for all clients, or [low, high] to draw from
 
-# What must be above zero for a client to compute and send at all; the others may be zero.
+# Settings that must be above zero for a client to compute and send at all; the others may be zero.
 POSITIVE = ("cpu_ghz", "flops_per_cycle", "cycles_per_bit", "capacitance", "battery_joules")
 
 
 class Devices(NamedTuple):
-    """The clients of a cohort in SI units, [U] each."""
+    """The devices of a cohort in SI units; each field is [U]."""
 
     hertz: Floats  # f_k, or its upper bound f_u,max
     flops_per_cycle: Floats  # chi
@@ -33,16 +33,17 @@ class Devices(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Fleet:
-    """What clients are made of; the defaults are Table I of the journal version of the DIMC paper.
+    """The clients' devices; the defaults are Table I of the journal version of the DIMC paper.
 
-    Every setting is one number, or [low, high] from which each client draws its own, evenly, once.
-    `budget_joules` is what a client spends in one round at most. With `battery_joules` it also has a battery,
-    at first full to `battery_share`, which every round drains and `charging_watts` fills as time goes by.
+    Every setting is one number, or [low, high] from which each client draws its own, uniformly and once.
+    `budget_joules` is the most that a client spends in one round. With `battery_joules` it also has a battery
+    of that capacity: at first a share `battery_share` of it is full, every round drains it, and
+    `charging_watts` fills it as time goes by.
     """
 
     cpu_ghz: Span = 1.0
     flops_per_cycle: Span = 8.0
-    cycles_per_bit: Span = (25.0, 40.0)  # of OSAFL; read by its computing only
+    cycles_per_bit: Span = (25.0, 40.0)  # of OSAFL; used only with computing.kind = "cycles"
     capacitance: Span = 1e-28
     transmit_dbm: Span = 23.0  # 200 mW
     receive_watts: Span = 0.1
@@ -57,7 +58,7 @@ class Fleet:
                 _check(f"network.fleet.{name}", name, value)
 
     def devices(self, ids: Ids, seed: int) -> Devices:
-        """These clients."""
+        """The devices of these clients."""
 
         def drawn(name: str) -> Floats:
             return self._drawn(name, ids, seed)
@@ -75,7 +76,7 @@ class Fleet:
         )
 
     def full(self, ids: Ids, seed: int) -> Floats:
-        """Joules in each battery before the first round."""
+        """The joules in each client's battery before the first round."""
         return self._drawn("battery_share", ids, seed) * self._drawn("battery_joules", ids, seed)
 
     def _drawn(self, name: str, ids: Ids, seed: int) -> Floats:
@@ -100,10 +101,10 @@ def watts(dbm: Floats) -> Floats:
 
 def _check(where: str, name: str, value: Span) -> None:
     pair = value if isinstance(value, tuple) else (value, value)
-    require(len(pair) == 2, where, "a number or two, [low, high]", list(pair))
-    require(pair[0] <= pair[1], where, "[low, high] with low first", list(pair))
+    require(len(pair) == 2, where, "a number, or two as [low, high]", list(pair))
+    require(pair[0] <= pair[1], where, "[low, high] with low <= high", list(pair))
     if name in POSITIVE:
-        require(pair[0] > 0, where, "positive", value, "A client without it can do nothing.")
+        require(pair[0] > 0, where, "positive", value, "At 0 a client could not take part.")
     elif name == "battery_share":
         require(pair[0] >= 0 and pair[1] <= 1, where, "a share in [0, 1]", value)
     elif name != "transmit_dbm":

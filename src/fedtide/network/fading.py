@@ -1,4 +1,4 @@
-"""Small-scale fading: how long bits take over a channel whose strength changes from slot to slot."""
+"""Small-scale fading: the time of a transmission over a channel whose gain changes from slot to slot."""
 
 from typing import NamedTuple
 
@@ -12,13 +12,13 @@ from fedtide.network.cost import bits_per_second, mean_bits_per_second, seconds_
 
 Floats = NDArray[np.float64]
 
-LIGHT = 3e8  # metres per second, as the paper writes it
-CHUNK = 128  # slots at a time
-MOST_SLOTS = 10**6  # a transmission expected to take longer goes at the mean rate
+LIGHT = 3e8  # metres per second, as in the paper
+CHUNK = 128  # slots that are computed at once
+MOST_SLOTS = 10**6  # a transmission that would take more slots is computed from the mean rate
 
 
 class Address(NamedTuple):
-    """Where the random numbers of a transmission are."""
+    """The address of a transmission's random numbers."""
 
     seed: int
     way: str  # "down" or "up"
@@ -27,7 +27,7 @@ class Address(NamedTuple):
 
 
 def correlation(speed: float, carrier_ghz: float, slot: float) -> float:
-    """Rho = J0(2 pi f_d tau), f_d = v f_c / c: how much a slot resembles the one before ([J] Eq. 39)."""
+    """The correlation of neighbouring slots: rho = J0(2 pi f_d tau), f_d = v f_c / c ([J] Eq. 39)."""
     doppler = speed * carrier_ghz * 1e9 / LIGHT
     angle = torch.tensor(2 * np.pi * doppler * slot, dtype=torch.float64)
     return float(torch.special.bessel_j0(angle))
@@ -36,9 +36,9 @@ def correlation(speed: float, carrier_ghz: float, slot: float) -> float:
 def slot_seconds(
     bits: float, band: Floats, snr: Floats, rho: float, slot: float, address: Address
 ) -> Floats:
-    """[J] Eq. 26: the fewest whole slots whose rates add up to `bits`, under Gauss-Markov fading.
+    """[J] Eq. 26: the time of the fewest whole slots that carry `bits`, under Gauss-Markov fading.
 
-    All clients advance together, a chunk of slots at a time; who is done leaves.
+    Computed for all clients together, a chunk of slots at a time, until each has sent all its bits.
     """
     seconds = seconds_for(bits, mean_bits_per_second(band, snr))
     open_ = np.flatnonzero(seconds < MOST_SLOTS * slot)

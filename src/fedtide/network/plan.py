@@ -1,4 +1,4 @@
-"""A network turns the work of a round into a plan: what each client can afford, and what it costs."""
+"""The base of networks: from the work of a round to a plan, what each client can afford and what it costs."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -11,13 +11,14 @@ from fedtide.core.types import Ids, Nothing, Plan, Work
 
 @dataclass(frozen=True, kw_only=True)
 class Network(ABC):
-    """It sees bytes and steps as numbers, never an algorithm, so no cost model can favour a method.
+    """A model of the costs of a round.
 
-    What changes from round to round (time, batteries) is a value that is passed and returned.
+    It is given numbers of bytes and steps, never the algorithm, so it cannot favour a method. What changes
+    from round to round (time, batteries) is a state: `start` returns the first one, `plan` the next.
     """
 
     def start(self, clients: int, seed: int) -> Any:
-        """The state before the first round, of all clients that ever exist."""
+        """The state before the first round; `clients` is the number of clients that ever exist."""
         return Nothing()
 
     @abstractmethod
@@ -27,7 +28,7 @@ class Network(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class IdealNetwork(Network):
-    """Everybody can do everything, at no cost, and every upload arrives."""
+    """Every client makes all its steps at no cost, and every upload arrives."""
 
     def plan(self, state: Any, t: int, ids: Ids, work: Work, seed: int) -> tuple[Plan, Any]:
         nothing = np.zeros(len(ids))

@@ -1,4 +1,4 @@
-"""Recorded throughput: how fast bits really travelled, second by second.
+"""Channels with recorded throughput.
 
 A trace is text with lines "seconds megabits-per-second"; each value holds until the next line's time. `file`
 is one such text, a folder of them, or a zip archive.
@@ -24,22 +24,22 @@ from fedtide.network.channel import Channel, Moment, Send
 Floats = NDArray[np.float64]
 
 LUMOS = "network_traces/lumos5g_sigcomm21.zip"
-LARGEST = 2**26  # bytes of one trace
+LARGEST = 2**26  # the most bytes of one trace
 
 
 class Recording(NamedTuple):
-    """One trace as a running total, which starts anew after its end."""
+    """One trace as a running total of bits; it repeats after its end."""
 
     time: Floats  # seconds, from 0
-    sent: Floats  # bits until then
+    sent: Floats  # bits sent until then
 
     def seconds(self, begin: float, bits: float) -> float:
-        """How long this many bits take from `begin` on."""
+        """The seconds that this many bits take from the time `begin` on."""
         length, total = self.time[-1], self.sent[-1]
         laps, place = divmod(begin, length)
         goal = float(np.interp(place, self.time, self.sent)) + bits
         more, rest = divmod(goal, total)
-        # Where nothing was sent the total stands still; bits arrive at the first time that has them all.
+        # While nothing is sent the total is constant; bits have arrived at the first time with this total.
         index = int(np.searchsorted(self.sent, rest, side="left"))
         if rest and index:
             span, low = self.sent[index] - self.sent[index - 1], self.time[index - 1]
@@ -51,13 +51,12 @@ class Recording(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Traces(Channel):
-    """Clients are as fast as recorded phones were: client u follows trace u modulo their number.
+    """Clients send and receive as fast as recorded phones: client u follows trace u modulo their number.
 
     By default the 4G and 5G traces of Lumos5G (Narayanan et al., 2020; the archive of SIGCOMM 2021) in
-    FEDTIDE_DATA. `only` keeps those whose name contains it ("4G", "walking"). Every client begins at a
-    random time of its own and goes on as time goes by; after its end a trace begins again. A trace tells
-    how fast its phone received; `uplink_share` of that is how fast it sends. Bandwidth and power of the
-    study have no part in it.
+    FEDTIDE_DATA. `only` selects the traces whose name contains it ("4G", "walking"). Every client begins its
+    trace at a random time of its own; after its end a trace begins again. A trace records how fast its phone
+    received; the client sends at `uplink_share` of that. The study's bandwidth and power are not used.
     """
 
     file: str = ""
@@ -72,7 +71,7 @@ class Traces(Channel):
         self.recordings()
 
     def recordings(self) -> list[Recording]:
-        """The traces; read once and kept while the file stays the same."""
+        """The traces; read once, and again if the file has changed."""
         path = Path(self.file or Path(os.environ.get("FEDTIDE_DATA", "")) / LUMOS)
         if not self.file and not os.environ.get("FEDTIDE_DATA"):
             raise DataError(
@@ -113,7 +112,7 @@ def _read(path: Path, stamp: int, only: str) -> list[Recording]:
 
 
 def _texts(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Every trace in a file, a folder or an archive, with its name."""
+    """The traces in a file, a folder or an archive, with their names."""
     try:
         if path.is_dir():
             for file in path.rglob("*"):
@@ -139,7 +138,7 @@ def _limit(name: str, size: int) -> None:
 
 
 def _parsed(name: str, text: bytes) -> Recording:
-    """A running total of bits; the last value holds as long as the one before it."""
+    """A trace as a running total of bits; the last value holds as long as the one before it."""
     rows: list[list[float]] = []
     for number, line in enumerate(text.decode("utf-8", errors="replace").splitlines(), start=1):
         fields = line.split()
@@ -153,7 +152,7 @@ def _parsed(name: str, text: bytes) -> Recording:
             raise _wrong(name, number, "no earlier than the line before", line)
         rows += [row] if fields else []
     if not rows or not any(speed for _, speed in rows):
-        raise DataError(f"{name}: a trace must have lines, and send something. Got neither.")
+        raise DataError(f"{name}: a trace must have lines with a throughput above 0. Got none.")
     times, speeds = np.array(rows).T
     lengths = np.append(np.diff(times), times[-1] - times[-2] if len(times) > 1 else 1.0)
     sent = np.concatenate([[0.0], (1e6 * speeds * lengths).cumsum()])

@@ -1,4 +1,4 @@
-"""Clients with radios and processors: a round costs seconds and joules, and not everybody can afford it."""
+"""A wireless network: a round costs seconds and joules, and some clients cannot afford it."""
 
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -20,29 +20,31 @@ ALLOCATIONS = {"alternating": alternating, "exact": exact, "most": most}
 
 
 class Air(NamedTuple):
-    """What changes from round to round."""
+    """The state of the network, which changes from round to round."""
 
     clock: float  # seconds since the run began
-    level: Floats  # [clients]: joules in each battery at its `touched`; empty without batteries
-    touched: Floats  # [clients]: when it was last looked at
+    level: (
+        Floats  # [clients]: joules in each battery at the time `touched`; empty without batteries
+    )
+    touched: Floats  # [clients]: when each client last took part, by the clock
 
 
 class Assignment(NamedTuple):
-    """One round's question: who, with what, for which work, until when."""
+    """What the clients of a round are to do, with which devices, and within which limits."""
 
     ids: Ids
     when: Moment
     work: Work
     devices: Devices
     load: Load
-    budget: Floats  # [U]: joules that may be spent
+    budget: Floats  # [U]: joules that each client may spend
     deadline: float
     uplink: Floats  # [U]: hertz
     down: Floats  # [U]: seconds to receive the model
 
 
 class Trip(NamedTuple):
-    """One round's answer for each client."""
+    """What each client of a round does, and what that costs."""
 
     steps: NDArray[np.int64]
     seconds: Phases
@@ -54,14 +56,15 @@ class Trip(NamedTuple):
 class Wireless(Network):
     """A cell of clients that receive, compute and send; by default that of the DIMC paper's Table I.
 
-    `uplink`: `bandwidth_mhz` is shared equally by the clients of a round ("equal") or is what "each" has.
-    `downlink`: the model is sent once over the whole bandwidth ("broadcast"), to every client on its own
-    share of bandwidth and power ("equal"), on a bandwidth that "each" has, or costs nothing ("free").
-    `allocation`: clients compute and send as fast as they can ("fixed"); a round then ends for a client at
-    the deadline or when its energy is spent, delivered or not. Or they solve problem (5) of OSAFL
-    beforehand: by the paper's alternation ("alternating"), exactly ("exact"), or for the "most" steps; who
-    has no solution does not begin. The round lasts until the slowest upload has arrived; until the
-    deadline, where one that began does not arrive. `overhead` is bits sent per bit of payload.
+    `uplink`: the clients of a round share `bandwidth_mhz` equally ("equal"), or each has that bandwidth
+    ("each"). `downlink`: the model is sent once over the whole bandwidth ("broadcast"), to every client on
+    its own share of bandwidth and power ("equal") or on a bandwidth of its own ("each"), or costs nothing
+    ("free"). `allocation`: with "fixed" clients compute and send as fast as they can, and stop at the
+    deadline or when their energy is spent, whether or not the upload has arrived. Otherwise they solve
+    problem (5) of OSAFL beforehand: by the paper's alternation ("alternating"), exactly ("exact"), or for
+    as many steps as possible ("most"); a client without a solution does not begin. The round lasts until
+    the slowest upload has arrived, or until the deadline if the upload of a client that began does not
+    arrive. `overhead` is the number of bits sent per bit of payload.
     """
 
     channel: Channel = field(default_factory=Umi)
@@ -71,7 +74,7 @@ class Wireless(Network):
     uplink: Literal["equal", "each"] = "equal"
     downlink: Literal["broadcast", "equal", "each", "free"] = "broadcast"
     server_watts: float = 20.0
-    deadline_seconds: float = 0.0  # 0: the server waits for everybody
+    deadline_seconds: float = 0.0  # 0: the server waits for all clients
     allocation: Literal["fixed", "alternating", "exact", "most"] = "fixed"
     epsilon: float = 0.5  # of problem (5)
     overhead: float = 1.0
@@ -92,8 +95,9 @@ class Wireless(Network):
                 f"positive with allocation = {self.allocation!r}",
                 self.deadline_seconds,
             )
-            nobody = np.zeros(0, dtype=np.int64)
-            self.channel.per_watt(np.zeros(0), nobody, Moment(0, 0, 0.0))  # raises if it cannot
+            no_clients = np.zeros(0, dtype=np.int64)
+            # Raises a ConfigError if this channel cannot tell its gain beforehand.
+            self.channel.per_watt(np.zeros(0), no_clients, Moment(0, 0, 0.0))
 
     def start(self, clients: int, seed: int) -> Air:
         self.channel.check()
@@ -107,26 +111,23 @@ class Wireless(Network):
         level = charged(state, ids, devices)
         assigned = self._assignment(ids, when, work, devices, np.minimum(devices.budget, level))
         trip = self._fixed(assigned) if self.allocation == "fixed" else self._allocated(assigned)
-        seconds, joules = trip.seconds.total, trip.joules.total
-        if len(state.level):
-            # In place: a round costs what its cohort costs, however many clients there are.
-            state.level[ids], state.touched[ids] = level - joules, state.clock
         plan = Plan(
             trip.steps,
-            seconds,
-            joules,
+            trip.seconds.total,
+            trip.joules.total,
             trip.delivered,
             assigned.deadline,
             work.hoped,
             trip.seconds,
             trip.joules,
         )
+        state = drained(state, ids, level - plan.joules)
         return plan, state._replace(clock=state.clock + plan.latency + self.pause_seconds)
 
     def _assignment(
         self, ids: Ids, when: Moment, work: Work, devices: Devices, budget: Floats
     ) -> Assignment:
-        """The round's question, after bandwidth is shared and the model is received."""
+        """What the clients are to do, once the bandwidth is shared and the model is received."""
         sharing = max(int((work.steps > 0).sum()), work.asked, 1)
         whole = np.full(len(ids), 1e6 * self.bandwidth_mhz)
         deadline = self.deadline_seconds * work.wait or np.inf
@@ -142,7 +143,7 @@ class Wireless(Network):
         return Assignment(ids, when, work, devices, load, budget, deadline, uplink, down)
 
     def _fixed(self, assigned: Assignment) -> Trip:
-        """Everything at full speed, cut short by the deadline or an empty budget."""
+        """Compute and send at full speed, until done, the deadline or the end of the energy budget."""
         devices, steps = assigned.devices, assigned.work.steps
         compute = compute_seconds(steps, assigned.load.cycles, devices.hertz)
         spent = compute_joules(steps, assigned.load, devices.hertz)
@@ -150,7 +151,7 @@ class Wireless(Network):
         send = Send("up", bits, assigned.uplink, devices.transmit_watts, begins)
         up = self.channel.seconds(send, assigned.ids, assigned.when)
         begun = (steps > 0) & (assigned.budget > 0)
-        if np.isinf(assigned.deadline):  # nobody waits for ever
+        if np.isinf(assigned.deadline):  # a client that would never finish does not begin
             begun &= np.isfinite(assigned.down + up)
         seconds = Phases(assigned.down, compute, up)
         power = Phases(
@@ -161,13 +162,13 @@ class Wireless(Network):
         return Trip(np.where(begun, steps, 0), seconds, joules, delivered)
 
     def _allocated(self, assigned: Assignment) -> Trip:
-        """Problem (5), with the time and energy that receiving the model leaves."""
+        """Solve problem (5) with the time and energy that are left after receiving the model."""
         devices, work = assigned.devices, assigned.work
         received = devices.receive_watts * np.minimum(assigned.down, assigned.deadline)
         problem = Problem(
             kappa=work.steps.astype(np.float64),
             C=np.maximum(assigned.load.cycles, 1.0),
-            v=2 * assigned.load.capacitance,  # (5) has 0.5 v where the load has all of it
+            v=2 * assigned.load.capacitance,  # (5) has a factor 0.5 before v, the load has none
             S=np.full(len(assigned.ids), 8 * work.bytes_up * self.overhead),
             w=assigned.uplink,
             g=self.channel.per_watt(assigned.uplink, assigned.ids, assigned.when),
@@ -182,17 +183,26 @@ class Wireless(Network):
 
 
 def charged(state: Air, ids: Ids, devices: Devices) -> Floats:
-    """Joules in each battery now; without batteries there is no end to them."""
+    """The joules in these clients' batteries now; infinite without batteries."""
     if not len(state.level):
         return np.full(len(ids), np.inf)
     since = state.clock - state.touched[ids]
     return np.minimum(devices.battery, state.level[ids] + devices.charging_watts * since)
 
 
+def drained(state: Air, ids: Ids, level: Floats) -> Air:
+    """The state after these clients have used their batteries down to `level`."""
+    if not len(state.level):
+        return state
+    levels, touched = state.level.copy(), state.touched.copy()
+    levels[ids], touched[ids] = level, state.clock
+    return state._replace(level=levels, touched=touched)
+
+
 def cut(
     seconds: Phases, power: Phases, deadline: float, budget: Floats, begun: NDArray[np.bool_]
 ) -> tuple[Phases, NDArray[np.bool_]]:
-    """Phases as far as they get before the deadline and the end of the budget; did all get through?"""
+    """The phases of clients that stop at the deadline or when their budget is spent; did they finish all?"""
     spent, begins, left = [], np.zeros_like(budget), np.where(begun, budget, 0.0)
     through = begun.copy()
     for wanted, watts in zip(seconds, power, strict=True):
