@@ -16,7 +16,9 @@ from fedtide.algorithms.fedavg import FedAvg
 from fedtide.algorithms.fedbabu import FedBABU
 from fedtide.algorithms.feddyn import FedDyn
 from fedtide.algorithms.fedgh import FedGH
+from fedtide.algorithms.fedlc import FedLC
 from fedtide.algorithms.fednova import FedNova
+from fedtide.algorithms.fedntd import FedNTD
 from fedtide.algorithms.fedprox import FedProx
 from fedtide.algorithms.fedvarp import FedVarp
 from fedtide.algorithms.mifa import Mifa
@@ -30,6 +32,7 @@ from fedtide.algorithms.modified import (
 from fedtide.algorithms.moon import Moon
 from fedtide.algorithms.osafl import Osafl
 from fedtide.algorithms.scaffold import Scaffold
+from fedtide.algorithms.smoothing import LabelSmoothing
 from fedtide.data.batches import Batching
 from tests.conformance.arena import CLIENTS, EQUAL, SIZES, World
 
@@ -75,5 +78,10 @@ TABLE = {
     "m-fednova": Row(ModifiedFedNova(slowdown=0.7)),
     "m-afa-cd": Row(ModifiedAfaCD(server_lr=0.3)),
     "m-feddisco": Row(ModifiedFedDisco(a=0.4, b=0.1)),
+    "fedntd": Row(FedNTD(beta=0.8, tau=2.0), FedNTD(beta=0)),
+    "fedlc": Row(FedLC(tau=0.7), FedLC(tau=0)),
+    "label-smoothing": Row(
+        LabelSmoothing(of=Scaffold(), smoothing=0.2), LabelSmoothing(smoothing=0)
+    ),
     "continuous": Row(Continuous(of=Scaffold(), weight=0.9), Continuous(weight=0)),
 }

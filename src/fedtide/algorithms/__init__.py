@@ -11,7 +11,9 @@ from fedtide.algorithms.fedavg import FedAvg
 from fedtide.algorithms.fedbabu import FedBABU
 from fedtide.algorithms.feddyn import FedDyn
 from fedtide.algorithms.fedgh import FedGH
+from fedtide.algorithms.fedlc import FedLC
 from fedtide.algorithms.fednova import FedNova
+from fedtide.algorithms.fedntd import FedNTD
 from fedtide.algorithms.fedprox import FedProx
 from fedtide.algorithms.fedvarp import FedVarp
 from fedtide.algorithms.mifa import Mifa
@@ -25,6 +27,7 @@ from fedtide.algorithms.modified import (
 from fedtide.algorithms.moon import Moon
 from fedtide.algorithms.osafl import Osafl
 from fedtide.algorithms.scaffold import Scaffold
+from fedtide.algorithms.smoothing import LabelSmoothing
 from fedtide.core.kinds import Kinds
 
 ALGORITHMS = Kinds(
@@ -53,6 +56,9 @@ ALGORITHMS = Kinds(
         "m-fednova": ModifiedFedNova,
         "m-afa-cd": ModifiedAfaCD,
         "m-feddisco": ModifiedFedDisco,
+        "fedntd": FedNTD,
+        "fedlc": FedLC,
+        "label-smoothing": LabelSmoothing,
         "continuous": Continuous,
     },
 )
