@@ -27,8 +27,7 @@ from fedtide.run.preflight import preflight
 from fedtide.run.processes import Stop, in_processes
 from fedtide.run.study import Run, Study, beginning, described
 from fedtide.show.notebook import frame
-from fedtide.show.trackers import Tracking
-from fedtide.show.trackers.kinds import Tracked
+from fedtide.show.trackers import Tracked, Tracking
 
 if TYPE_CHECKING:
     from pandas import DataFrame
