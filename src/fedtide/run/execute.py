@@ -210,7 +210,7 @@ def run_one(
 ) -> dict[str, Metric]:
     """One run and its files, as far as they are not there already."""
     e = run_.experiment
-    folder = StudyFolder(path).claimed(run_.cell, run_.label, e.seed)
+    folder = StudyFolder(path).claim(run_.cell, run_.label, e.seed)
 
     def tell(line: Line) -> None:
         watch(Progress(run_.label, e.seed, line, run_.cell))
