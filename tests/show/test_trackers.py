@@ -9,8 +9,8 @@ import pytest
 from fedtide import config, run_study
 from fedtide.core.errors import ConfigError
 from fedtide.record.checkpoint import Stopped
-from fedtide.show.trackers import Tracking, numbers
-from fedtide.show.trackers.kinds import Logbook, TensorBoard, Tracked
+from fedtide.show.trackers import Logbook, Tracked, Tracking, numbers
+from fedtide.show.trackers.tensorboard import TensorBoard
 
 STUDY = """
 track = [{track}]
@@ -161,7 +161,7 @@ def test_an_unknown_one_is_an_error_with_a_suggestion(tmp_path):
 
 def test_numbers_of_a_line():
     line = {"t": 3, "loss": None, "lr": 0.1, "clients": [1], "q": True, "seconds": {"train": 2}}
-    assert dict(numbers(line)) == {"lr": 0.1, "q": 1.0, "seconds/train": 2.0}
+    assert numbers(line) == {"lr": 0.1, "q": 1.0, "seconds/train": 2.0}
 
 
 class Book(Logbook):
@@ -195,7 +195,7 @@ def test_one_that_breaks_down_is_left_out_once(tmp_path, monkeypatch, fails):
     if fails:
         assert [str(w.message) for w in caught] == [
             "track: TensorBoard stopped following the study (OSError: no space left). "
-            "Its results are complete in the journals."
+            "The journals of the study are complete."
         ]
     else:  # the first run reached its last round, the second was cut short
         first, second = "cell, seed 1", "cell, seed 2"

@@ -12,7 +12,7 @@ from fedtide.config.build import Table, build, convert, folder
 from fedtide.core.errors import ConfigError
 from fedtide.run.experiment import Experiment
 from fedtide.run.study import Cell, Study
-from fedtide.show.trackers.kinds import Tracker
+from fedtide.show.trackers import Tracker
 
 STUDY_KEYS = ("question", "transition_rounds", "compare", "case", "published", "track")
 

@@ -1,1 +1,1 @@
-"""What is kept?"""
+"""What is kept of a run and of a study: journals, checkpoints, settings, folders."""

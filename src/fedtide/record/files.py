@@ -1,4 +1,4 @@
-"""Files that are whole or not there: written to a temporary name, brought to the disk, then renamed."""
+"""Files that are never half-written: written under a temporary name, flushed to disk, then renamed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedtide.core.errors import OutputError
 
 @contextmanager
 def writing(path: Path | None) -> Iterator[None]:
-    """Say what to do where the disk is full, read-only or gone."""
+    """Turn an error of the disk (full, read-only, gone) into one that says what to do."""
     try:
         yield
     except OSError as error:
@@ -26,7 +26,7 @@ def writing(path: Path | None) -> Iterator[None]:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path to write to; it takes the place of `path` once everything has gone well."""
+    """A temporary path to write to, which is renamed to `path` if no error occurs."""
     temporary = path.with_name(f".{path.name}.tmp")
     with writing(path):
         try:
@@ -35,14 +35,14 @@ def replacing(path: Path) -> Iterator[Path]:
                 os.fsync(file.fileno())
             temporary.replace(path)
         except BaseException:
-            with suppress(OSError):  # of a disk that takes nothing any more
+            with suppress(OSError):  # the disk may refuse this, too
                 temporary.unlink(missing_ok=True)
             raise
         sync(path.parent)
 
 
 def sync(folder: Path) -> None:
-    """Bring the names in a folder to the disk, where the system can."""
+    """Flush the names in a folder to disk, where the system can."""
     if hasattr(os, "O_DIRECTORY"):
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:

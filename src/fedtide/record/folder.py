@@ -1,20 +1,20 @@
-"""The folders of a study: one for every time it is run, who writes which file, and how it is read again.
+"""The folders of a study, one for every time it is run: which files they hold, and how they are read.
 
-    <study>/<number>/         1, 2, 3 ...: nothing that is there is ever written over or removed
+    <study>/<number>/         1, 2, 3 ...: existing ones are never overwritten or removed
         study.toml            the study as it was run
         study.json            its cells and seeds, versions and machine
         settings.json         every setting of every cell, defaults included
         cells/<number>-<cell>/seed-<n>/
-            identity.json     of which cell and seed this is the run
+            identity.json     cell and seed of this run
             journal.jsonl     one JSON line per round
-            checkpoints/      everything that changes, until the run has ended
+            checkpoints/      the state of the run, until it has ended
             model.safetensors the final model
             run.json          metrics of the run, its engine
-        summary.json          means and spreads over the seeds: the file for other tools
-        report.html           the same, to look at
+        summary.json          means and standard deviations over the seeds, for other tools
+        report.html           the same to look at
 
-Everything but the journal is written to a temporary name and renamed, so no half-written file remains.
-Earlier versions put these files into <study>/ itself; such folders are read alike.
+Every file but the journal is written under a temporary name and renamed, so no half-written file remains.
+FedTide 0.1 put these files into <study>/ itself; such folders are read the same way.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if sys.platform != "win32":
 
 
 class CellRecord(NamedTuple):
-    """What a folder holds about one setting of the grid."""
+    """One cell of a study's grid as its folder holds it."""
 
     settings: Mapping[str, Any]  # only what differs between cells
     label: str
@@ -51,14 +51,14 @@ class CellRecord(NamedTuple):
 
 
 class StudyFolder:
-    """Reads and writes the results of one time that a study was run."""
+    """Reads and writes the folder of one time that a study was run."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @classmethod
     def begin(cls, study: Path) -> StudyFolder:
-        """A new folder in that of the study, numbered after all others; no two processes get the same."""
+        """Make the next numbered folder in that of the study; no two processes get the same one."""
         try:
             study.mkdir(parents=True, exist_ok=True)
             number = max((int(path.name) for path in _numbered(study)), default=0)
@@ -75,7 +75,7 @@ class StudyFolder:
 
     @classmethod
     def all_of(cls, study: Path) -> list[StudyFolder]:
-        """Every time that a study was run, the newest first; last what lies in `study` without a number."""
+        """Every folder of a study, the newest first; last `study` itself, if results are in it."""
         newest_first = sorted(_numbered(study), key=lambda path: int(path.name), reverse=True)
         return [folder for path in (*newest_first, study) if (folder := cls(path)).exists]
 
@@ -87,14 +87,14 @@ class StudyFolder:
         return next(iter(cls.all_of(path)), cls(path))
 
     def write(self, files: Mapping[str, Any]) -> None:
-        """These files, text or JSON, in this order."""
+        """Write these files, text or JSON, in this order."""
         for file, content in files.items():
             write = write_text if isinstance(content, str) else write_json
             write(self.path / file, content)
 
     @property
     def exists(self) -> bool:
-        """Is there a study?"""
+        """Does the folder hold a study?"""
         return (self.path / "study.json").is_file()
 
     @property
@@ -104,7 +104,7 @@ class StudyFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes away from the folder, where the system can."""
+        """Lock the folder against other processes, where the system can."""
         if sys.platform == "win32":
             yield
             return
@@ -124,14 +124,14 @@ class StudyFolder:
                 "Wait for it, or run the study anew without --resume."
             ) from error
         except OSError:
-            return  # a file system without locks
+            return  # the file system has no locks
 
     def run(self, cell: int, label: str, seed: int) -> Path:
-        """Where one run's files are."""
+        """The folder of one run."""
         return self.path / "cells" / f"{cell + 1:02}-{slug(label)}" / f"seed-{seed}"
 
-    def claimed(self, cell: int, label: str, seed: int) -> Path:
-        """The folder of one run, which must be there for this cell and seed or not be there yet."""
+    def claim(self, cell: int, label: str, seed: int) -> Path:
+        """Make the folder of one run, or check that an existing one is of this cell and seed."""
         path = self.run(cell, label, seed)
         if (path / "identity.json").exists():
             _check_identity(path, cell, label, seed)
@@ -142,14 +142,14 @@ class StudyFolder:
         return path
 
     def journals(self) -> list[CellRecord]:
-        """Every cell with the journals of its finished and unfinished runs."""
+        """Read every cell with the journals of its finished and unfinished runs."""
         about = self.read_json("study.json")
         cells = []
         for number, cell in enumerate(about["cells"]):
             runs, ends = {}, {}
             for seed in about["seeds"]:
                 path = self.run(number, cell["label"], seed)
-                if (path / "identity.json").exists():  # folders of earlier versions have none
+                if (path / "identity.json").exists():  # folders of FedTide 0.1 have none
                     _check_identity(path, number, cell["label"], seed)
                 if (path / "journal.jsonl").exists() and (lines := read(path / "journal.jsonl")):
                     runs[seed] = lines
@@ -159,7 +159,7 @@ class StudyFolder:
         return cells
 
     def read_json(self, name: str) -> Any:
-        """One of the folder's JSON files."""
+        """Read one of the folder's JSON files."""
         try:
             return json.loads((self.path / name).read_text(encoding="utf-8"))
         except (OSError, json.JSONDecodeError) as error:
@@ -192,12 +192,12 @@ def _numbered(study: Path) -> list[Path]:
 
 
 def slug(label: str) -> str:
-    """A label as part of a folder name: readable, short, and safe on every file system."""
+    """A label as part of a folder name: short, and valid on every file system."""
     return re.sub(r"[^a-z0-9.]+", "-", label.lower())[:60].strip("-.") or "all"
 
 
 def write_model(path: Path, model: Model, layout: Layout) -> None:
-    """The model by parameter name, as safetensors."""
+    """Write the model by parameter name, as safetensors."""
     tensors = {**layout.unpack(model.x), **model.buffers}
     write_bytes(path, save({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}))
 

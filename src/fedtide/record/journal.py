@@ -1,4 +1,4 @@
-"""The journal: one JSON line per round, and nothing else decides what a report shows."""
+"""The journal of a run: one JSON line per round, from which all results are computed."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from fedtide.record.line import Line
 
 
 class Mark(NamedTuple):
-    """A place in a journal's file, and a checksum of everything before it."""
+    """A position in a journal's file, and a checksum of everything before it."""
 
     bytes: int
     checksum: str
 
 
 class Journal:
-    """Keeps the rounds of a run in memory and, given a path, on disk as they happen.
+    """The lines of a run, in memory and, given a path, in a file that is written after every round.
 
-    A journal that is not `fresh` keeps what is in its file until `rewind` says how much of it counts.
+    If the journal is not `fresh`, an existing file stays as it is until `rewind` cuts it to a mark.
     """
 
     def __init__(self, path: Path | None = None, fresh: bool = True) -> None:
@@ -34,7 +34,7 @@ class Journal:
         if path:
             with writing(self._path):
                 mode = "wb" if fresh or not path.exists() else "r+b"
-                self._file = path.open(mode, buffering=0)  # nothing waits that a crash could lose
+                self._file = path.open(mode, buffering=0)  # unbuffered: a crash loses no line
 
     def append(self, line: Mapping[str, Any]) -> None:
         self.lines.append(cast(Line, dict(line)))
@@ -43,11 +43,12 @@ class Journal:
                 self._write(json.dumps(line, allow_nan=False).encode() + b"\n")
 
     def rewind(self, mark: Mark | None) -> None:
-        """Go on from this mark, or from the beginning; later lines are forgotten."""
+        """Continue from this mark, or from the beginning; later lines are removed."""
         if not self._file:
             if mark:
                 raise OutputError(
-                    "A run that goes on must have its journal's file. Got a journal without one."
+                    "A run that is resumed must have the file of its journal. Got a journal without one. "
+                    "Give Journal the path of that file."
                 )
             return
         with writing(self._path):
@@ -56,8 +57,8 @@ class Journal:
         self._size, self._hash = len(kept), blake2b(kept, digest_size=16)
         if mark and mark != (self._size, self._hash.hexdigest()):
             raise OutputError(
-                f"{self._path} must begin with the lines that the checkpoint counts on. Got others. "
-                "Restore it, or run the study anew without --resume."
+                f"{self._path} must begin with the lines that the checkpoint was written after. Got others. "
+                "Restore the file, or run the study anew without --resume."
             )
         with writing(self._path):
             self._file.truncate(self._size)
@@ -65,7 +66,7 @@ class Journal:
         self.lines = [json.loads(line) for line in kept.splitlines()]
 
     def mark(self) -> Mark:
-        """Where the journal ends now; what is before is safe on disk."""
+        """The end of the journal; everything before it is flushed to disk."""
         if self._file:
             with writing(self._path):
                 os.fsync(self._file.fileno())
@@ -78,7 +79,7 @@ class Journal:
     def _write(self, content: bytes) -> None:
         assert self._file
         left = memoryview(content)
-        while left:  # a disk that is nearly full takes a part
+        while left:  # a disk that is nearly full may take only a part at a time
             left = left[self._file.write(left) :]
         self._size += len(content)
         self._hash.update(content)

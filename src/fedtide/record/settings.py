@@ -1,4 +1,4 @@
-"""Every setting of an experiment in plain words, defaults included, and how two of them differ."""
+"""Every setting of an experiment as JSON, defaults included, and the differences between two of them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ HOME = "fedtide."
 
 
 def plain(value: Any, leave: frozenset[str] = frozenset(), where: str = "") -> Any:
-    """A value as JSON; what comes from Python, such as tensors or functions, as a word that stands for it.
+    """A setting as JSON; tensors, functions and other Python objects by their names or checksums.
 
-    `leave` names settings, such as engine.workers, that change nothing in the results.
+    `leave` names settings to leave out, such as engine.workers, because they do not change results.
     """
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
@@ -37,7 +37,7 @@ def plain(value: Any, leave: frozenset[str] = frozenset(), where: str = "") -> A
 
 
 def differences(old: Any, new: Any, where: str = "") -> Iterator[str]:
-    """Where two such values differ, one line each."""
+    """The differences between two such values, one line each."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         for key in {**old, **new}:
             yield from differences(old.get(key), new.get(key), f"{where}.{key}".lstrip("."))
@@ -49,7 +49,7 @@ def differences(old: Any, new: Any, where: str = "") -> Iterator[str]:
 
 
 def _word(value: Any) -> str:
-    """A word for what JSON cannot hold, the same in every process."""
+    """A name for what JSON cannot hold, the same in every process."""
     if isinstance(value, nn.Module):
         weights = ", ".join(f"{k} {_word(v)}" for k, v in value.state_dict().items())
         return f"{_origin(type(value))} ({weights})"
@@ -62,7 +62,7 @@ def _word(value: Any) -> str:
 
 
 def _origin(thing: Any) -> str:
-    """The name of a class or function; a user's own comes with a checksum of its file."""
+    """The name of a class or function; if it is not FedTide's, with a checksum of its file."""
     name = f"{thing.__module__}.{thing.__qualname__}"
     if name.startswith(HOME):
         return name.removeprefix(HOME)

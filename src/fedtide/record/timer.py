@@ -4,7 +4,7 @@ from time import perf_counter
 
 
 class Timer:
-    """Every `lap` books the time since the last one under a name."""
+    """Measures the phases of a round: each `lap` adds the time since the last one to a phase."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -16,5 +16,5 @@ class Timer:
         self._last = now
 
     def part(self, name: str, of: str, seconds: float) -> None:
-        """Book so much of another phase under a name of its own."""
+        """Move so many seconds of the phase `of` to a phase of their own."""
         self.seconds |= {name: round(seconds, 6), of: round(self.seconds[of] - seconds, 6)}

@@ -27,8 +27,7 @@ from fedtide.run.preflight import preflight
 from fedtide.run.processes import Stop, in_processes
 from fedtide.run.study import Run, Study, beginning, described
 from fedtide.show.notebook import frame
-from fedtide.show.trackers import Tracking
-from fedtide.show.trackers.kinds import Tracked
+from fedtide.show.trackers import Tracked, Tracking
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -211,7 +210,7 @@ def run_one(
 ) -> dict[str, Metric]:
     """One run and its files, as far as they are not there already."""
     e = run_.experiment
-    folder = StudyFolder(path).claimed(run_.cell, run_.label, e.seed)
+    folder = StudyFolder(path).claim(run_.cell, run_.label, e.seed)
 
     def tell(line: Line) -> None:
         watch(Progress(run_.label, e.seed, line, run_.cell))

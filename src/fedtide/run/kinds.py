@@ -17,7 +17,7 @@ from fedtide.models import MODELS
 from fedtide.network import CHANNELS, COMPUTING, NETWORKS
 from fedtide.population import POPULATIONS
 from fedtide.population.participation import PARTICIPATION
-from fedtide.show.trackers.kinds import TRACKERS
+from fedtide.show.trackers import TRACKERS
 from fedtide.starts import STARTS
 from fedtide.starts.archive import RETENTION
 from fedtide.starts.trigger import TRIGGERS

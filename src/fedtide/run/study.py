@@ -15,7 +15,7 @@ from fedtide.core.machine import cpu_count
 from fedtide.record.folder import labelled
 from fedtide.record.settings import plain
 from fedtide.run.experiment import Experiment
-from fedtide.show.trackers.kinds import Tracker
+from fedtide.show.trackers import Tracker
 
 # Settings that leave every result as it is.
 NO_MATTER = frozenset({"checkpoint", "engine.memory", "engine.workers", "seed"})

@@ -1,12 +1,12 @@
-"""Checkpoints: everything that changes in a run, so that a resumed run is the same run.
+"""Checkpoints: the state of a run after a round, so that a resumed run gives the same results.
 
     checkpoints/
         00000120.json          round 120: the values, and where their tensors are
         00000120.safetensors   the tensors that are new since the checkpoint before
 
-Files are written to a temporary name, brought to the disk and renamed; a checkpoint counts once its JSON is
-there. The last two are kept, each with a checksum over all it needs: if the newest is damaged, the other
-one serves. Random numbers need no place here, since every one is a function of its address.
+Files are written under a temporary name, flushed to disk and renamed; a checkpoint exists once its JSON
+file does. The last two are kept, each with a checksum of every file it needs: if the newest is damaged, the
+other one is used. Random numbers need no state here, since each is a function of its address.
 """
 
 from __future__ import annotations
@@ -25,21 +25,22 @@ import torch
 from fedtide.core.errors import OutputError, require
 from fedtide.core.machine import processor
 from fedtide.record.checkpoint.codec import Kinds, declared, pack, unpack
-from fedtide.record.checkpoint.rows import NO_ROWS, Memories, Rows
+from fedtide.record.checkpoint.rows import NO_ROWS, Memories, RowTable
 from fedtide.record.checkpoint.segments import Draft, Segments
 from fedtide.record.files import write_bytes, writing
 from fedtide.record.journal import Journal, Mark
 
 FORMAT = 3
-KEPT = 2  # checkpoints
+KEPT = 2  # checkpoints at a time
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpointing:
-    """The [checkpoint] section of a study: how often everything that changes is kept.
+    """The [checkpoint] section of a study: how often a checkpoint is written.
 
-    Whatever comes first; 0 means never. A run that is asked to stop keeps everything, too. It goes on
-    only on the same kind of `processor`, where its results are the same bit for bit, or on any.
+    After so many `seconds` or `rounds`, whichever come first; 0 turns a rule off. A run that is asked to
+    stop writes one, too. A run can be resumed on the same kind of `processor`, where its results are the
+    same bit for bit, or on any.
     """
 
     seconds: float = 60.0
@@ -54,24 +55,24 @@ class Checkpointing:
 
 
 class Stopped(Exception):
-    """The run was asked to stop, by a signal perhaps, and has done so after a whole round."""
+    """The run was asked to stop, for example by a signal, and did so after a whole round."""
 
     def __init__(self, signal: int = 0, folder: Path | None = None) -> None:
         super().__init__(signal)
         self.signal = signal
-        self.folder = folder  # of the study, where everything is kept
+        self.folder = folder  # of the study
 
 
-class Kept(NamedTuple):
-    """What a checkpoint brings back."""
+class Restored(NamedTuple):
+    """What a checkpoint restores."""
 
-    rounds: int  # that are done
+    rounds: int  # that the run has completed
     state: Any
     journal: Mark
 
 
 class Checkpoints:
-    """Keeps and brings back one run; without a folder it only knows when to stop."""
+    """Writes and restores the checkpoints of one run; without a folder it only stops the run when asked."""
 
     def __init__(
         self,
@@ -82,7 +83,7 @@ class Checkpoints:
         self._folder, self._pace, self._stop = folder, pace or Checkpointing(), stop
         self._segments, self._rows = Segments(folder or Path()), NO_ROWS
         self._kinds: Kinds = {}
-        self._last, self._time = 0, monotonic()  # when the last checkpoint was made
+        self._last, self._time = 0, monotonic()  # round and time of the last checkpoint
 
     def begin(
         self,
@@ -91,16 +92,16 @@ class Checkpoints:
         device: torch.device,
         made_with: str = "",
         target: str = "",
-    ) -> Kept | None:
-        """Bring back the newest checkpoint that is whole; None where there is none at all.
+    ) -> Restored | None:
+        """Restore the newest checkpoint that is undamaged; None if there is no checkpoint.
 
-        `kinds` are the NamedTuples that states are made of; see `codec.py` beside this file. What a run was
-        `made_with`, beside torch, must still be there; so must the kind of processor, of which `target` is
-        what code was compiled for.
+        `kinds` are the NamedTuples that states are made of: see codec.py. A run can be resumed only with
+        the same torch, with what else it was `made_with`, such as a version of numba, and on the same kind
+        of processor, of which `target` is the instruction set that code was compiled for.
         """
         self._made_with = f"{torch.__version__}{made_with}"
         self._processor = f"{processor(device)}{target}"
-        self._kinds = {**kinds, **declared(Rows)}
+        self._kinds = {**kinds, **declared(RowTable)}
         found, problems = self._found(), []
         for path in found:
             try:
@@ -111,18 +112,20 @@ class Checkpoints:
             finally:
                 self._segments.close()
             self._last = kept.rounds
-            for newer in found[: len(problems)]:  # they would count as the last ones
+            for newer in found[
+                : len(problems)
+            ]:  # damaged: `_tidy` would keep them as the last ones
                 newer.unlink()
             return kept
         if problems:
             raise OutputError(
-                f"{self._folder} must hold a checkpoint that is whole and fits the study. "
+                f"{self._folder} must hold an undamaged checkpoint that fits the study. "
                 f"Got {'; '.join(problems)}. To run from the first round on, remove that folder."
             )
         return None
 
     def after(self, rounds: int, state: Any, memory: Memories, journal: Journal) -> None:
-        """So many rounds are done: keep everything if it is time, and stop if asked to."""
+        """After so many completed rounds: write a checkpoint if it is time, and stop if asked to."""
         stop, waited = self._stop(), monotonic() - self._time
         by_rounds = 0 < self._pace.rounds <= rounds - self._last
         by_clock = 0 < self._pace.seconds <= waited
@@ -133,7 +136,7 @@ class Checkpoints:
             raise Stopped
 
     def remove(self) -> None:
-        """The run has ended well: its checkpoints are of no more use."""
+        """Remove the checkpoints of a run that has finished."""
         if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -163,27 +166,29 @@ class Checkpoints:
 
     def _drafted(
         self, rounds: int, state: Any, memory: Memories, anew: bool = False
-    ) -> tuple[Draft, Rows, Any]:
-        """The segment of a checkpoint, where clients' rows will lie, and all values as JSON."""
+    ) -> tuple[Draft, RowTable, Any]:
+        """The segment of a checkpoint, the places of clients' rows in it, and all values as JSON."""
         draft = self._segments.draft(rounds, anew)
         rows = self._rows.kept(draft, memory, self._kinds, anew)
         return draft, rows, pack((state, rows), self._kinds, draft.put)
 
-    def _read(self, path: Path, memory: Memories, device: torch.device) -> tuple[Kept, Rows]:
+    def _read(
+        self, path: Path, memory: Memories, device: torch.device
+    ) -> tuple[Restored, RowTable]:
         memory.clear()
         content = _content(path)
         if content["torch"] != self._made_with:
             raise ValueError(
                 f"it was made with torch {content['torch']}, this is {self._made_with}"
             )
-        self._check_processor(content.get("processor", self._processor))  # older ones do not say
+        self._check_processor(content["processor"])
         if content["segments"] != self._segments.checksums(set(map(int, content["segments"]))):
             raise ValueError("one of its files is damaged")
         state, rows = unpack(
             content["values"], self._kinds, lambda where: self._segments.get(where, device)
         )
-        rows.bring_back(self._segments, memory, self._kinds, device)
-        return Kept(content["rounds"], state, Mark(*content["journal"])), rows
+        rows.restore(self._segments, memory, self._kinds, device)
+        return Restored(content["rounds"], state, Mark(*content["journal"])), rows
 
     def _check_processor(self, made_on: str) -> None:
         if made_on != self._processor and self._pace.processor == "same":
@@ -198,7 +203,7 @@ class Checkpoints:
         return sorted(self._folder.glob("[0-9]*.json"), reverse=True) if self._folder else []
 
     def _tidy(self) -> None:
-        """Remove what none of the last checkpoints needs."""
+        """Remove files that none of the last checkpoints needs."""
         assert self._folder
         last = self._found()[:KEPT]
         needed = {path.name for path in last} | {
@@ -212,7 +217,7 @@ class Checkpoints:
 
 
 def _content(path: Path) -> dict[str, Any]:
-    """The JSON of a checkpoint, checked."""
+    """The JSON of a checkpoint, after its format and checksum were checked."""
     head, body = path.read_bytes().split(b"\n")[:2]
     known = json.loads(head)
     if known["format"] != FORMAT:

@@ -1,8 +1,8 @@
-"""Values as JSON and tensors, and back: what a checkpoint can hold.
+"""Convert the values of a checkpoint to JSON and tensors, and back.
 
 A value is a tree of NamedTuples, tuples, lists and dicts; its leaves are tensors, numpy arrays, numbers,
-texts and None. A NamedTuple is written by its name. Reading looks that name up among the kinds that the
-caller declares, so a file can name a class but never bring one along: nothing is imported or unpickled.
+texts and None. A NamedTuple is written with its name. Reading looks that name up among the classes that the
+caller declares, so a file can name a class but not add one: nothing is imported or unpickled.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from torch import Tensor
 
 from fedtide.core.errors import OutputError
 
-Node = Any  # JSON: a number, a text, true, false, null, or [sort, ...]
+Node = Any  # JSON: a number, a text, true, false, null, or [type, ...]
 Kinds = Mapping[str, type[Any]]  # NamedTuples by name
-Put = Callable[[Tensor], Node]  # keeps a tensor and says where it is
-Get = Callable[[Node], Tensor]  # the tensor that is there
+Put = Callable[[Tensor], Node]  # stores a tensor and returns its address
+Get = Callable[[Node], Tensor]  # returns the tensor at an address
 
 PLAIN = (bool, int, str, type(None))
 
 
 def declared(*owners: object) -> Kinds:
-    """The NamedTuples that the modules of these objects know, by name.
+    """The NamedTuples that the modules of these objects define or import, by name.
 
-    A state is made of what its owner's module defines or imports, so an algorithm, an optimiser and a
-    process declare their states by being there; a class may stand for its module, too.
+    The state of an algorithm, an optimiser or a process consists of classes of its module, so passing the
+    object declares them; a class declares those of its module, too.
     """
     modules = {name for owner in owners for name in _modules(owner)} & sys.modules.keys()
     found = (kind for name in modules for kind in vars(sys.modules[name]).values())
@@ -39,7 +39,7 @@ def declared(*owners: object) -> Kinds:
 
 
 def pack(value: Any, kinds: Kinds, put: Put) -> Node:
-    """The value as JSON; tensors and arrays go where `put` says."""
+    """The value as JSON; `put` stores its tensors and arrays."""
 
     def packed(value: Any) -> Node:
         name = _name(type(value))
@@ -67,7 +67,7 @@ def pack(value: Any, kinds: Kinds, put: Put) -> Node:
 
 
 def unpack(node: Node, kinds: Kinds, get: Get) -> Any:
-    """The value that `pack` wrote; a ValueError, KeyError or TypeError where nothing like it was written."""
+    """The value that `pack` wrote; a ValueError, KeyError or TypeError if it did not write this."""
     if not isinstance(node, list):
         return node
     sort, *rest = node
@@ -91,7 +91,7 @@ def unpack(node: Node, kinds: Kinds, get: Get) -> Any:
 
 
 def _modules(owner: object) -> Iterator[str]:
-    """The modules of a class and its bases; of an object, those of the settings inside it, too."""
+    """The modules of a class and its bases; for an object, also those of its settings."""
     if isinstance(owner, type):
         yield from (base.__module__ for base in owner.__mro__)
     elif isinstance(owner, tuple):

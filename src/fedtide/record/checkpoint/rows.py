@@ -1,4 +1,4 @@
-"""What clients remember, in segments: a checkpoint writes the rows that changed since the last one."""
+"""Client memories in checkpoints: each one writes the rows that changed since the one before."""
 
 from __future__ import annotations
 
@@ -16,40 +16,40 @@ from fedtide.record.checkpoint.segments import Draft, Segments
 
 
 class Memories(Protocol):
-    """What clients remember, as `fedtide.training.memory.Memory` has it."""
+    """The part of `fedtide.training.memory.Memory` that checkpoints use."""
 
     @property
     def clients(self) -> Ids:
-        """Everybody who remembers something."""
+        """The ids of all clients with a memory."""
 
     @property
     def changed(self) -> Ids:
-        """Those whose rows changed since the last `settle`."""
+        """The ids of clients whose rows changed since the last `settle`."""
 
     def kept(self, ids: Ids | None = None) -> tuple[Ids, Any]:
-        """The rows of these clients, or of all, stacked, as far as there are any."""
+        """The ids among these, or among all, that have a row, and their rows stacked."""
 
     def put(self, ids: Ids, stacked: Any) -> None:
-        """Keep these rows."""
+        """Set the rows of these clients."""
 
     def clear(self) -> None:
-        """Forget everybody."""
+        """Remove all rows."""
 
     def settle(self) -> None:
-        """All rows are safe on disk."""
+        """Note that all rows are on disk: none has changed since."""
 
 
-class Rows(NamedTuple):
-    """Where the row of each client lies."""
+class RowTable(NamedTuple):
+    """For each client, the segment and the place in it that hold its row."""
 
     client: NDArray[np.int64]  # [n], increasing
     segment: NDArray[np.int64]  # [n]
     row: NDArray[np.int64]  # [n]
-    shape: Any  # of a row, packed
+    shape: Any  # the structure of a row, packed as JSON
     width: int  # bytes of a row
 
-    def kept(self, draft: Draft, memory: Memories, kinds: Kinds, anew: bool) -> Rows:
-        """Where they lie once the draft is written, which takes in those that changed, or all anew."""
+    def kept(self, draft: Draft, memory: Memories, kinds: Kinds, anew: bool) -> RowTable:
+        """Add the rows that changed, or all of them anew, to the draft; the table once it is written."""
         shape, width, number = self.shape, self.width, count()
         changed, stacked = memory.kept(None if anew else memory.changed)
         if len(changed):
@@ -62,12 +62,12 @@ class Rows(NamedTuple):
         segment = np.concatenate([self.segment[at], np.full(len(changed), draft.number)])
         row = np.concatenate([self.row[at], np.arange(len(changed))])
         order = np.argsort(client)
-        return Rows(client[order], segment[order], row[order], shape, width)
+        return RowTable(client[order], segment[order], row[order], shape, width)
 
-    def bring_back(
+    def restore(
         self, segments: Segments, memory: Memories, kinds: Kinds, device: torch.device
     ) -> None:
-        """Give every client its row."""
+        """Read every row from its segment into `memory`."""
         for number in np.unique(self.segment).tolist():
             here = self.segment == number
             index = torch.from_numpy(self.row[here])
@@ -79,5 +79,5 @@ class Rows(NamedTuple):
         memory.settle()
 
 
-_NOBODY = np.empty(0, dtype=np.int64)
-NO_ROWS = Rows(_NOBODY, _NOBODY, _NOBODY, None, 0)
+_EMPTY = np.empty(0, dtype=np.int64)
+NO_ROWS = RowTable(_EMPTY, _EMPTY, _EMPTY, None, 0)

@@ -1,8 +1,9 @@
-"""Tensors in safetensors files that are written once: what has not changed stays where it is.
+"""The tensors of checkpoints, in safetensors files that are written once and never changed.
 
-A checkpoint of a long run is mostly what the last one held: an archive of finished sessions, the memories
-of clients that did not take part. Each checkpoint adds one segment with what is new and refers to older
-ones for the rest. Once more than half of what is kept has become useless, everything is written anew.
+Most of a checkpoint of a long run is the same as in the one before: models of finished sessions, memories of
+clients that did not take part. Each checkpoint adds one segment, a file with the tensors that are new, and
+refers to older segments for the rest. Once more than half of the bytes in these are no longer needed,
+everything is written anew into one segment.
 """
 
 from __future__ import annotations
@@ -21,41 +22,41 @@ from torch import Tensor
 from fedtide.record.files import replacing
 from fedtide.starts.archive import on_disk
 
-Address = list[Any]  # of a tensor: its segment, its name there, and what it lay on
-SMALL = 2**20  # bytes; below this nothing is worth being tidied up
-MANY = 64  # segments of one checkpoint
+Address = list[Any]  # of a tensor: its segment, its name there, and its storage (`_storage`)
+SMALL = 2**20  # bytes that may be wasted in any case
+MANY = 64  # segments that one checkpoint may refer to
 
 
 class Known(NamedTuple):
-    """A tensor whose content is in a segment, as long as it has this version."""
+    """A tensor whose content is in a segment, unless its version has changed since."""
 
     tensor: weakref.ref[Tensor]
     version: int
     address: Address
 
-    def still(self, tensor: Tensor) -> bool:
-        """Is it this tensor, unchanged?"""
+    def is_still(self, tensor: Tensor) -> bool:
+        """Is this the same tensor, with its content unchanged?"""
         return self.tensor() is tensor and self.version == tensor._version
 
 
 class Draft:
-    """The segment of one checkpoint while it is put together."""
+    """The segment of one checkpoint before it is written."""
 
     def __init__(self, number: int, known: Mapping[int, Known]) -> None:
         self.number = number
-        self.tensors: dict[str, Tensor] = {}  # to be written
-        self.known: dict[int, Known] = {}  # of the whole checkpoint, by identity
-        self.live = 0  # bytes of the whole checkpoint
-        self.segments: set[int] = set()  # that it needs
+        self.tensors: dict[str, Tensor] = {}  # new ones, to be written
+        self.known: dict[int, Known] = {}  # all of the checkpoint, by the identity of the object
+        self.live = 0  # bytes that the checkpoint needs, in all segments
+        self.segments: set[int] = set()  # that the checkpoint needs
         self._before = known
 
     def put(self, tensor: Tensor) -> Address:
-        """Keep a tensor, unless it is kept already; its address."""
+        """Add a tensor, unless an older segment has it; returns its address."""
         name = id(tensor)
         if name not in self.known:
             old = self._before.get(name)
-            if old is None or not old.still(tensor):
-                address = [self.number, self.add(str(len(self.tensors)), tensor), _ground(tensor)]
+            if old is None or not old.is_still(tensor):
+                address = [self.number, self.add(str(len(self.tensors)), tensor), _storage(tensor)]
                 old = Known(weakref.ref(tensor), tensor._version, address)
             else:
                 self.refer({old.address[0]}, tensor.nbytes)
@@ -63,19 +64,19 @@ class Draft:
         return self.known[name].address
 
     def add(self, name: str, tensor: Tensor) -> str:
-        """Keep a tensor under a name."""
+        """Add a tensor under a name."""
         self.tensors[name] = tensor
         self.refer({self.number}, tensor.nbytes)
         return name
 
     def refer(self, segments: set[int], size: int) -> None:
-        """So many bytes of these segments are needed."""
+        """Count bytes of these segments that the checkpoint needs."""
         self.segments |= segments
         self.live += size
 
 
 class Segments:
-    """The segments of a folder."""
+    """The segments in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -88,38 +89,38 @@ class Segments:
         return self._folder / f"{number:08}.safetensors"
 
     def draft(self, number: int, anew: bool = False) -> Draft:
-        """The next segment; `anew` writes what is known already once more."""
+        """The next segment, empty; with `anew` it takes tensors that older segments have, too."""
         return Draft(number, {} if anew else self._known)
 
     def is_wasteful(self, draft: Draft) -> bool:
-        """Is more than half of what this checkpoint needs useless to it, or too much in pieces?"""
+        """Does the checkpoint need less than half of the bytes in its segments, or too many segments?"""
         older = draft.segments - {draft.number}
         size = sum(self.path(number).stat().st_size for number in older)
         size += sum(tensor.nbytes for tensor in draft.tensors.values())
         return size > 2 * draft.live + SMALL or len(older) >= MANY
 
     def write(self, draft: Draft) -> None:
-        """Bring a draft to the disk."""
+        """Write a draft to disk."""
         path = self.path(draft.number)
         if draft.tensors:
             with replacing(path) as temporary:
                 try:
-                    save_file(_apart(draft.tensors), temporary)
+                    save_file(_separate(draft.tensors), temporary)
                 except SafetensorError as error:
                     raise OSError(str(error)) from error
             self._checksums[draft.number] = checksum(path)
         self._known = draft.known
 
     def checksums(self, numbers: Set[int]) -> dict[str, str]:
-        """What is in these segments, in short; each is read once."""
+        """The checksums of these segments by number; each file is read once."""
         for number in numbers - self._checksums.keys():
             self._checksums[number] = checksum(self.path(number))
         return {str(number): self._checksums[number] for number in sorted(numbers)}
 
     def read(self, number: int, name: str) -> Tensor:
-        """A tensor by name."""
-        if type(number) is not int:  # it becomes a part of a path
-            raise ValueError(f"a segment has a number, not {number!r}")
+        """A tensor of a segment by name."""
+        if type(number) is not int:  # it becomes part of a path
+            raise ValueError(f"the number of a segment must be an integer, not {number!r}")
         if number not in self._open:
             try:
                 self._open[number] = safe_open(self.path(number), framework="pt")
@@ -131,45 +132,45 @@ class Segments:
             raise ValueError(f"{self.path(number).name} has no tensor {name!r}") from error
         return (
             tensor.clone()
-        )  # in memory of its own: a file may end or move, and is aligned otherwise
+        )  # a copy in memory: the file may be removed, and its data are not aligned
 
     def get(self, address: Address, device: torch.device) -> Tensor:
-        """The tensor at an address, on what it lay on; the same one where the same one was kept."""
-        number, name, ground = address
+        """The tensor at an address, on its former storage; one object for each address."""
+        number, name, storage = address
         if (number, name) not in self._got:
             tensor = self.read(number, name)
-            if ground != "memory":
-                tensor = on_disk(tensor) if ground == "disk" else tensor.to(device)
+            if storage != "memory":
+                tensor = on_disk(tensor) if storage == "disk" else tensor.to(device)
             self._known[id(tensor)] = Known(weakref.ref(tensor), tensor._version, address)
             self._got[number, name] = tensor
         return self._got[number, name]
 
     def close(self) -> None:
-        """Let go of what was opened and read."""
+        """Close the files and forget the tensors that were read."""
         self._open.clear()
         self._got.clear()
 
 
 def checksum(path: Path) -> str:
-    """A number that stands for the content of a file."""
+    """A checksum of the content of a file."""
     with path.open("rb") as file:
         return file_digest(file, "blake2b").hexdigest()[:32]
 
 
-def _ground(tensor: Tensor) -> str:
-    """What a tensor lies on: memory, a mapped file, or another device."""
+def _storage(tensor: Tensor) -> str:
+    """Where the data of a tensor are: in memory, in a mapped file on disk, or on another device."""
     if tensor.device.type != "cpu":
         return "device"
     return "disk" if tensor.untyped_storage().filename else "memory"
 
 
-def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors as safetensors wants them: on the CPU, solid, and no two in one piece of memory."""
-    apart: dict[str, Tensor] = {}
+def _separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors as safetensors requires them: on the CPU, contiguous, no two sharing memory."""
+    separate: dict[str, Tensor] = {}
     seen = set()
     for name, tensor in tensors.items():
-        solid = tensor.detach().cpu().contiguous()
-        place = solid.untyped_storage().data_ptr()
-        apart[name] = solid.clone() if place in seen else solid
+        dense = tensor.detach().cpu().contiguous()
+        place = dense.untyped_storage().data_ptr()
+        separate[name] = dense.clone() if place in seen else dense
         seen.add(place)
-    return apart
+    return separate

@@ -1,6 +1,6 @@
-"""Trackers listen to the lines of the journals, in the process that started the study.
+"""Trackers receive the lines of the journals, in the process that started the study.
 
-The journal is the record: a tracker that breaks down says so and is left out, and the study goes on.
+The journals are the record: a tracker that fails is left out with a warning, and the study goes on.
 """
 
 from __future__ import annotations
@@ -8,17 +8,31 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
+from fedtide.core.kinds import Kinds
 from fedtide.record.line import Line, leaves
-from fedtide.show.trackers.kinds import Logbook, Tracked, Tracker
+from fedtide.show.trackers.base import Logbook, Tracked, Tracker
+from fedtide.show.trackers.mlflow import MLflow
+from fedtide.show.trackers.tensorboard import TensorBoard
+from fedtide.show.trackers.wandb import WandB
 
-Key = tuple[int, int]  # of a run: its cell and its seed
+__all__ = ["TRACKERS", "Logbook", "Tracked", "Tracker", "Tracking", "numbers"]
+
+TRACKERS = Kinds(
+    "trackers",
+    Tracker,
+    {
+        "tensorboard": TensorBoard,
+        "mlflow": MLflow,
+        "wandb": WandB,
+    },
+)
+RunKey = tuple[int, int]  # of a run: the number of its cell and its seed
 
 
 class Tracking:
-    """All trackers of a study; with none it does nothing."""
+    """All trackers of a study; there may be none."""
 
     def __init__(
         self,
@@ -26,15 +40,16 @@ class Tracking:
         study: str,
         source: str,
         folder: Path,
-        runs: Mapping[Key, Tracked],
+        runs: Mapping[RunKey, Tracked],
     ) -> None:
         self._followers = [_Follower(t.open(study, source, folder), t) for t in trackers]
         self._runs = runs
 
-    def write(self, key: Key, line: Line) -> None:
-        """Tell every tracker about a finished round; the last one ends the run.
+    def write(self, key: RunKey, line: Line) -> None:
+        """Pass a finished round to every tracker; the last round ends the run.
 
-        A resumed study tells all rounds once more: runs that had ended before are not followed again.
+        A resumed study passes all its rounds again. Runs that had ended before are not among `runs`, and
+        their rounds are ignored.
         """
         if key in self._runs:
             found = numbers(line)
@@ -44,26 +59,21 @@ class Tracking:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for follower in self._followers:
             follower.close()
 
 
 class _Follower:
-    """One tracker with the runs it follows."""
+    """One tracker with the runs that it follows; after its first error it does nothing more."""
 
     def __init__(self, book: Logbook, tracker: Tracker) -> None:
         self._book = book
         self._name = type(tracker).__name__
-        self._pages: dict[Key, Any] = {}
+        self._pages: dict[RunKey, Any] = {}  # the handles of runs that have begun
         self._works = True
 
-    def write(self, key: Key, run: Tracked, t: int, found: Mapping[str, float]) -> None:
+    def write(self, key: RunKey, run: Tracked, t: int, found: Mapping[str, float]) -> None:
         if not self._works:
             return
         try:
@@ -72,7 +82,7 @@ class _Follower:
             self._book.write(self._pages[key], t, found)
             if t + 1 == run.rounds:
                 self._book.end(self._pages.pop(key), finished=True)
-        except Exception as error:  # whatever another tool does
+        except Exception as error:  # the tool may raise any exception
             self._give_up(error)
 
     def close(self) -> None:
@@ -87,7 +97,7 @@ class _Follower:
         if self._works:
             warnings.warn(
                 f"track: {self._name} stopped following the study ({type(error).__name__}: {error}). "
-                "Its results are complete in the journals.",
+                "The journals of the study are complete.",
                 RuntimeWarning,
                 stacklevel=2,
             )
