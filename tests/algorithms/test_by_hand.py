@@ -12,7 +12,7 @@ from fedtide.algorithms.fednova import FedNova
 from fedtide.algorithms.fedprox import FedProx
 from fedtide.algorithms.moon import Memory, Moon
 from fedtide.algorithms.scaffold import Scaffold
-from fedtide.algorithms.server import Momentum
+from fedtide.algorithms.server import ServerMomentum
 from fedtide.core.types import Outputs
 from fedtide.training.optimisers import Sgd
 from tests.algorithms.quadratic import Parabolas
@@ -55,7 +55,7 @@ def test_fedavg_with_server_momentum(kind):
     Round 1: y = 1,   delta = 1,   v = 1,             x = 0 + 1 = 1
     Round 2: y = 1.5, delta = 0.5, v = 0.5 + 0.5 = 1, x = 1 + 1 = 2
     """
-    game = Parabolas(FedAvg(server=Momentum(beta=0.5)), [2], kind=kind)
+    game = Parabolas(FedAvg(server=ServerMomentum(beta=0.5)), [2], kind=kind)
     game.round([0], [1])
     assert [*game.server.x.tolist(), *game.server.rule.v.tolist()] == close(1, 1)
     game.round([0], [1])

@@ -13,7 +13,7 @@ from fedtide.algorithms.fedavg import FedAvg
 from fedtide.algorithms.fedbabu import FedBABU
 from fedtide.algorithms.fedgh import FedGH, Prototypes, Upload
 from fedtide.algorithms.parts.halves import Halves
-from fedtide.algorithms.parts.readings import History, Pretrain
+from fedtide.algorithms.parts.readings import EarlierTerms, Pretrain
 from fedtide.core.errors import ConfigError
 from fedtide.core.layout import Layout
 from fedtide.core.types import Cohort, Nothing, Walk
@@ -85,7 +85,7 @@ def test_two_epochs_by_hand(kind):
 @kinds
 def test_every_other_round(kind):
     """Terms are asked for in rounds 0 and 2; in between the old ones stay, anchored at the new model."""
-    game = parabolas(FedAgg(alpha=0.5, reading=History(every=2)), [1, 4], kind, epochs=1)
+    game = parabolas(FedAgg(alpha=0.5, reading=EarlierTerms(every=2)), [1, 4], kind, epochs=1)
     asked, terms, v = [], [], []
     for _ in range(4):
         down = game.algorithm.broadcast(game.server)
@@ -275,7 +275,7 @@ def test_what_travels_is_counted(epoch, vectors):
     Displacements and rates tell what a rate moves; gradients have to be sent.
     """
     dim, u = 64 * 10 + 10, 4
-    lines = run(experiment(FedAgg(epoch=epoch, reading=History(every=2)))).rounds
+    lines = run(experiment(FedAgg(epoch=epoch, reading=EarlierTerms(every=2)))).rounds
     law = 4 * (3 * dim + 3)
     assert [line["bytes_down"] // u for line in lines] == [4 * dim] + 5 * [4 * dim + law]
     with_terms, without = 4 * (dim + 3 + vectors * dim), 4 * (dim + 3)

@@ -5,7 +5,14 @@ from math import sqrt
 import pytest
 import torch
 
-from fedtide.algorithms.server import SERVER_RULES, Adagrad, Adam, Average, Momentum, Yogi
+from fedtide.algorithms.server import (
+    SERVER_RULES,
+    ServerAdagrad,
+    ServerAdam,
+    ServerAverage,
+    ServerMomentum,
+    ServerYogi,
+)
 
 
 def follow(rule, *deltas):
@@ -20,19 +27,19 @@ def follow(rule, *deltas):
 
 def test_average():
     """x <- x + delta, and half of it with lr = 1/2."""
-    assert follow(Average(), 1, 0.5) == [1, 1.5]
-    assert follow(Average(lr=0.5), 1, 0.5) == [0.5, 0.75]
+    assert follow(ServerAverage(), 1, 0.5) == [1, 1.5]
+    assert follow(ServerAverage(lr=0.5), 1, 0.5) == [0.5, 0.75]
 
 
 def test_momentum():
     """beta = 1/2: v = 1, x = 1; v = 0.5 + 0.5 = 1, x = 2; v = 0.5 - 1 = -0.5, x = 1.5."""
-    assert follow(Momentum(beta=0.5), 1, 0.5, -1) == [1, 2, 1.5]
-    assert follow(Momentum(beta=0.5, lr=0.5), 1, 0.5, -1) == [0.5, 1, 0.75]
+    assert follow(ServerMomentum(beta=0.5), 1, 0.5, -1) == [1, 2, 1.5]
+    assert follow(ServerMomentum(beta=0.5, lr=0.5), 1, 0.5, -1) == [0.5, 1, 0.75]
 
 
 def test_nesterov():
     """beta = 1/2: v = 1, x = 1 + 0.5 * 1 = 1.5; v = 1, x = 1.5 + 0.5 + 0.5 * 1 = 2.5."""
-    assert follow(Momentum(beta=0.5, nesterov=True), 1, 0.5) == [1.5, 2.5]
+    assert follow(ServerMomentum(beta=0.5, nesterov=True), 1, 0.5) == [1.5, 2.5]
 
 
 def test_nesterov_is_that_of_torch():
@@ -44,7 +51,7 @@ def test_nesterov_is_that_of_torch():
         x.grad = torch.tensor([-delta], dtype=torch.float64)
         optimiser.step()
         path.append(x.item())
-    rule = Momentum(lr=0.3, beta=0.9, nesterov=True)
+    rule = ServerMomentum(lr=0.3, beta=0.9, nesterov=True)
     assert follow(rule, 1.0, -0.4, 2.0) == pytest.approx(path, abs=1e-12)
 
 
@@ -55,7 +62,7 @@ def test_adagrad():
     delta = 0.75: v = 1 + 0.5625 = 1.25^2,   x = 0.5 + 0.75 / (1.25 + 0.6)
     """
     expected = [0.5, 0.5 + 0.75 / 1.85]
-    assert follow(Adagrad(lr=1.0, tau=0.6), 0.8, 0.75) == pytest.approx(expected, abs=1e-12)
+    assert follow(ServerAdagrad(lr=1.0, tau=0.6), 0.8, 0.75) == pytest.approx(expected, abs=1e-12)
 
 
 def test_adam():
@@ -64,7 +71,7 @@ def test_adam():
     delta = 1: m = 0.5,               v = 0.5 + 0.5 = 1,   x = 0.5 / (1 + 1) = 0.25
     delta = 7: m = 0.25 + 3.5 = 3.75, v = 0.5 + 24.5 = 25, x = 0.25 + 3.75 / (5 + 1) = 0.875
     """
-    rule = Adam(lr=1.0, beta1=0.5, beta2=0.5, tau=1.0)
+    rule = ServerAdam(lr=1.0, beta1=0.5, beta2=0.5, tau=1.0)
     assert follow(rule, 1, 7) == pytest.approx([0.25, 0.875], abs=1e-12)
 
 
@@ -78,14 +85,18 @@ def test_yogi():
     m = 1 + sqrt(10) / 2
     second = 0.5 + m / (sqrt(14) + 1)
     third = second + (m / 2 + 1) / (sqrt(12) + 1)
-    rule = Yogi(lr=1.0, beta1=0.5, beta2=0.5, tau=1.0)
+    rule = ServerYogi(lr=1.0, beta1=0.5, beta2=0.5, tau=1.0)
     assert follow(rule, 4, sqrt(10), 2) == pytest.approx([0.5, second, third], abs=1e-12)
 
 
 def test_defaults_are_those_of_the_papers():
     """Reddi et al.: beta1 0.9 (none for FedAdagrad), beta2 0.99, tau 0.001; Hsu et al.: beta 0.9."""
-    assert (Momentum().beta, Momentum().lr, Momentum().nesterov) == (0.9, 1.0, False)
-    for rule, beta1 in ((Adam(), 0.9), (Yogi(), 0.9), (Adagrad(), 0.0)):
+    assert (ServerMomentum().beta, ServerMomentum().lr, ServerMomentum().nesterov) == (
+        0.9,
+        1.0,
+        False,
+    )
+    for rule, beta1 in ((ServerAdam(), 0.9), (ServerYogi(), 0.9), (ServerAdagrad(), 0.0)):
         assert (rule.beta1, rule.beta2, rule.tau) == (beta1, 0.99, 0.001)
 
 

@@ -7,7 +7,13 @@ from fedtide.algorithms.feddyn import FedDyn
 from fedtide.algorithms.fedprox import FedProx
 from fedtide.algorithms.moon import Moon
 from fedtide.algorithms.scaffold import Scaffold
-from fedtide.algorithms.server import Adagrad, Adam, Average, Momentum, Yogi
+from fedtide.algorithms.server import (
+    ServerAdagrad,
+    ServerAdam,
+    ServerAverage,
+    ServerMomentum,
+    ServerYogi,
+)
 from fedtide.core.errors import ConfigError
 
 NAN = float("nan")
@@ -21,13 +27,13 @@ WRONG = [
     (FedACG, {"lambda_": -0.1}, "algorithm.lambda must be in [0, 1). Got -0.1."),
     (FedACG, {"beta": -1}, "algorithm.beta must be zero or positive. Got -1."),
     (FedDyn, {"alpha": 0}, "algorithm.alpha must be positive. Got 0. For 0 use fedavg."),
-    (Average, {"lr": 0}, "algorithm.server.lr must be positive. Got 0."),
-    (Momentum, {"beta": 1.0}, "algorithm.server.beta must be in [0, 1). Got 1.0."),
-    (Momentum, {"lr": -1}, "algorithm.server.lr must be positive. Got -1."),
-    (Adam, {"beta1": 1}, "algorithm.server.beta1 must be in [0, 1). Got 1."),
-    (Yogi, {"beta2": -0.1}, "algorithm.server.beta2 must be in [0, 1). Got -0.1."),
-    (Adagrad, {"tau": 0}, "algorithm.server.tau must be positive. Got 0."),
-    (Adagrad, {"lr": NAN}, "algorithm.server.lr must be positive. Got nan."),
+    (ServerAverage, {"lr": 0}, "algorithm.server.lr must be positive. Got 0."),
+    (ServerMomentum, {"beta": 1.0}, "algorithm.server.beta must be in [0, 1). Got 1.0."),
+    (ServerMomentum, {"lr": -1}, "algorithm.server.lr must be positive. Got -1."),
+    (ServerAdam, {"beta1": 1}, "algorithm.server.beta1 must be in [0, 1). Got 1."),
+    (ServerYogi, {"beta2": -0.1}, "algorithm.server.beta2 must be in [0, 1). Got -0.1."),
+    (ServerAdagrad, {"tau": 0}, "algorithm.server.tau must be positive. Got 0."),
+    (ServerAdagrad, {"lr": NAN}, "algorithm.server.lr must be positive. Got nan."),
 ]
 
 
@@ -48,4 +54,4 @@ def test_the_edges_are_allowed():
     assert FedProx(mu=0).mu == 0
     assert Moon(mu=0).mu == 0
     assert FedACG(lambda_=0, beta=0).lambda_ == 0
-    assert Momentum(beta=0).beta == 0
+    assert ServerMomentum(beta=0).beta == 0

@@ -9,7 +9,7 @@ import pytest
 from fedtide import config
 from fedtide.algorithms.fedacg import FedACG
 from fedtide.algorithms.fedprox import FedProx
-from fedtide.algorithms.server import Adam, Momentum
+from fedtide.algorithms.server import ServerAdam, ServerMomentum
 from fedtide.core.errors import ConfigError
 from fedtide.core.kinds import Kinds
 from fedtide.data.partition import Dirichlet, Iid
@@ -41,7 +41,7 @@ def test_sections_become_objects():
     )
     assert e.data.partition == Dirichlet(alpha=1.0)
     assert e.population == Alternating(clients=3, labels_overlap=0.2)
-    assert e.algorithm == FedProx(mu=0.5, server=Momentum(beta=0.7))
+    assert e.algorithm == FedProx(mu=0.5, server=ServerMomentum(beta=0.7))
     assert e.train.model == Mlp(hidden=(8, 4))
     assert e.train.optimiser == Sgd(momentum=0.9)
     assert e.train.schedule == Poly()
@@ -50,7 +50,7 @@ def test_sections_become_objects():
 def test_a_word_is_short_for_a_kind():
     e = experiment(data={"partition": "iid"}, algorithm={"kind": "fedavg", "server": "adam"})
     assert e.data.partition == Iid()
-    assert e.algorithm.server == Adam()
+    assert e.algorithm.server == ServerAdam()
 
 
 def test_lambda_is_written_as_in_the_paper():

@@ -56,13 +56,15 @@ class Row(NamedTuple):
 
 
 TABLE = {
-    "fedavg": Row(FedAvg(server=rules.Yogi(lr=0.05)), FedAvg(server=rules.Momentum(beta=0))),
-    "fedprox": Row(FedProx(mu=0.3, server=rules.Momentum(beta=0.5)), FedProx(mu=0)),
+    "fedavg": Row(
+        FedAvg(server=rules.ServerYogi(lr=0.05)), FedAvg(server=rules.ServerMomentum(beta=0))
+    ),
+    "fedprox": Row(FedProx(mu=0.3, server=rules.ServerMomentum(beta=0.5)), FedProx(mu=0)),
     "scaffold": Row(Scaffold(server_lr=0.9), invariant=("c", mean_of("c"))),
     "moon": Row(Moon(mu=0.7, tau=0.5), Moon(mu=0)),
     "fedacg": Row(FedACG(lambda_=0.6, beta=0.2), FedACG(lambda_=0, beta=0), EQUAL_SIZES),
     "feddyn": Row(FedDyn(alpha=0.2), invariant=("h", mean_of("g"))),
-    "fednova": Row(FedNova(server=rules.Momentum(beta=0.3)), FedNova(), EQUAL_STEPS),
+    "fednova": Row(FedNova(server=rules.ServerMomentum(beta=0.3)), FedNova(), EQUAL_STEPS),
     "mifa": Row(Mifa(), invariant=("g", mean_of("g"))),
     "fedvarp": Row(FedVarp(server_lr=0.9), invariant=("y", mean_of("y"))),
     "fedau": Row(FedAU(cutoff=2, server_lr=3.0)),

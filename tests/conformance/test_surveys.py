@@ -11,7 +11,7 @@ from fedtide.algorithms.base import Context
 from fedtide.algorithms.fedagg import FedAgg
 from fedtide.algorithms.fedgh import FedGH
 from fedtide.algorithms.parts.meanfield import Terms
-from fedtide.algorithms.parts.readings import History, Pretrain
+from fedtide.algorithms.parts.readings import EarlierTerms, Pretrain
 from fedtide.core.types import Cohort
 from fedtide.data.batches import Batching
 from fedtide.training.optimisers import Sgd
@@ -118,7 +118,7 @@ def one_round(engine, algorithm, server, members, t, steps=None):
 VARIANTS = {
     "history": ALGORITHM,
     "default": FedAgg(),
-    "every other round": FedAgg(alpha=0.3, cap=0.3, reading=History(every=2), **STEP),
+    "every other round": FedAgg(alpha=0.3, cap=0.3, reading=EarlierTerms(every=2), **STEP),
     "layers": FedAgg(alpha=0.3, cap=0.3, terms="layers", **STEP),
     "pretrain": FedAgg(alpha=0.3, cap=0.3, reading=Pretrain(iterations=2), **STEP),
     "fedgh": FedGH(head_steps=2),

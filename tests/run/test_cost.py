@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from fedtide import Train, load
 from fedtide.algorithms.fedagg import FedAgg
-from fedtide.algorithms.parts.readings import History
+from fedtide.algorithms.parts.readings import EarlierTerms
 from fedtide.cli import app
 from fedtide.core.errors import ConfigError
 from fedtide.data.blank import Blank
@@ -100,7 +100,7 @@ def test_messages_that_grow_are_priced_as_in_the_run(tmp_path):
     e = load(tmp_path / "s.toml").cells[0].experiment
     e = replace(
         e,
-        algorithm=FedAgg(cap=0.1, reading=History(every=2)),
+        algorithm=FedAgg(cap=0.1, reading=EarlierTerms(every=2)),
         train=Train(epochs=2, batch_size=4),
         network=IdealNetwork(),
     )

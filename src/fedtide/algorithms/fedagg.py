@@ -30,7 +30,7 @@ from torch import Tensor
 
 from fedtide.algorithms.base import Algorithm, Context, Survey
 from fedtide.algorithms.parts.meanfield import Law, Terms, feedback
-from fedtide.algorithms.parts.readings import History, Reading
+from fedtide.algorithms.parts.readings import EarlierTerms, Reading
 from fedtide.core.errors import require
 from fedtide.core.layout import Layout
 from fedtide.core.types import Cohort, Nothing, Vector, Walk
@@ -82,7 +82,7 @@ class FedAgg(Algorithm[Server, Down, Nothing | Trail, Upload]):
     cap: float = 0.9  # Proposition 3: below 1
     reach: float = 2.0  # by which factor a rate may differ from the study's; 0: by any
     epoch: Literal["batches", "step"] = "batches"  # what the control takes an epoch for
-    reading: Reading = field(default_factory=History)
+    reading: Reading = field(default_factory=EarlierTerms)
     terms: Literal["full", "layers"] = "full"  # "layers": one number per layer, its scaled sum
     keep_terms: bool = False  # when a start installs another model
 

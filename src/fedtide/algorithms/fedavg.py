@@ -9,7 +9,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 from torch import Tensor
 
 from fedtide.algorithms.base import Algorithm, Context, stacked
-from fedtide.algorithms.server import Average, ServerRule
+from fedtide.algorithms.server import ServerAverage, ServerRule
 from fedtide.core.mix import even
 from fedtide.core.types import Cohort, Nothing, Vector, Walk
 
@@ -42,7 +42,7 @@ class Averaging(Algorithm[Server, Down, Memory, Upload], Generic[Memory]):
     Clients count by their share of the cohort's examples or, as in many later papers, all the same.
     """
 
-    server: ServerRule = field(default_factory=Average)
+    server: ServerRule = field(default_factory=ServerAverage)
     weights: Literal["examples", "equal"] = "examples"
 
     def init(self, x: Vector, context: Context) -> Server:

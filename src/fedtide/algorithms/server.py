@@ -16,13 +16,13 @@ from fedtide.core.kinds import Kinds
 from fedtide.core.types import Nothing, Vector
 
 
-class Velocity(NamedTuple):
+class ServerVelocity(NamedTuple):
     """State of `Momentum`."""
 
     v: Vector
 
 
-class Moments(NamedTuple):
+class ServerMoments(NamedTuple):
     """State of the adaptive rules."""
 
     m: Vector  # m_t
@@ -48,7 +48,7 @@ class ServerRule(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Average(ServerRule):
+class ServerAverage(ServerRule):
     """FedAvg: the mean of the clients' models (lr = 1)."""
 
     def step(self, x: Vector, delta: Vector, state: Nothing) -> tuple[Vector, Nothing]:
@@ -56,7 +56,7 @@ class Average(ServerRule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Momentum(ServerRule):
+class ServerMomentum(ServerRule):
     """FedAvgM."""
 
     beta: float = 0.9
@@ -66,12 +66,14 @@ class Momentum(ServerRule):
         super().__post_init__()
         require(0 <= self.beta < 1, "algorithm.server.beta", "in [0, 1)", self.beta)
 
-    def start(self, x: Vector) -> Velocity:
-        return Velocity(torch.zeros_like(x))
+    def start(self, x: Vector) -> ServerVelocity:
+        return ServerVelocity(torch.zeros_like(x))
 
-    def step(self, x: Vector, delta: Vector, state: Velocity) -> tuple[Vector, Velocity]:
+    def step(
+        self, x: Vector, delta: Vector, state: ServerVelocity
+    ) -> tuple[Vector, ServerVelocity]:
         v = self.beta * state.v + delta
-        return x + self.lr * (delta + self.beta * v if self.nesterov else v), Velocity(v)
+        return x + self.lr * (delta + self.beta * v if self.nesterov else v), ServerVelocity(v)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,13 +89,13 @@ class _Adaptive(ServerRule):
         require(0 <= self.beta2 < 1, "algorithm.server.beta2", "in [0, 1)", self.beta2)
         require(self.tau > 0, "algorithm.server.tau", "positive", self.tau)
 
-    def start(self, x: Vector) -> Moments:
-        return Moments(torch.zeros_like(x), torch.full_like(x, self.tau**2))
+    def start(self, x: Vector) -> ServerMoments:
+        return ServerMoments(torch.zeros_like(x), torch.full_like(x, self.tau**2))
 
-    def step(self, x: Vector, delta: Vector, state: Moments) -> tuple[Vector, Moments]:
+    def step(self, x: Vector, delta: Vector, state: ServerMoments) -> tuple[Vector, ServerMoments]:
         m = self.beta1 * state.m + (1 - self.beta1) * delta
         v = self.second(state.v, delta.square())
-        return x + self.lr * m / (v.sqrt() + self.tau), Moments(m, v)
+        return x + self.lr * m / (v.sqrt() + self.tau), ServerMoments(m, v)
 
     @abstractmethod
     def second(self, v: Vector, square: Vector) -> Vector:
@@ -101,7 +103,7 @@ class _Adaptive(ServerRule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Adagrad(_Adaptive):
+class ServerAdagrad(_Adaptive):
     """FedAdagrad."""
 
     beta1: float = 0.0
@@ -111,7 +113,7 @@ class Adagrad(_Adaptive):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Adam(_Adaptive):
+class ServerAdam(_Adaptive):
     """FedAdam."""
 
     def second(self, v: Vector, square: Vector) -> Vector:
@@ -119,7 +121,7 @@ class Adam(_Adaptive):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Yogi(_Adaptive):
+class ServerYogi(_Adaptive):
     """FedYogi."""
 
     def second(self, v: Vector, square: Vector) -> Vector:
@@ -130,10 +132,10 @@ SERVER_RULES = Kinds(
     "server-rules",
     ServerRule,
     {
-        "average": Average,
-        "momentum": Momentum,
-        "adagrad": Adagrad,
-        "adam": Adam,
-        "yogi": Yogi,
+        "average": ServerAverage,
+        "momentum": ServerMomentum,
+        "adagrad": ServerAdagrad,
+        "adam": ServerAdam,
+        "yogi": ServerYogi,
     },
 )

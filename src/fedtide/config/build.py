@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from fedtide.core.errors import ConfigError, choices
-from fedtide.core.kinds import Kinds
+from fedtide.core.kinds import Kinds, check_is_dataclass
 from fedtide.run.kinds import KINDS
 
 Table = dict[str, Any]
@@ -109,7 +109,10 @@ def _of_kind(known: Kinds, raw: Any, where: str) -> Any:
     table = {"kind": raw} if isinstance(raw, str) else convert(dict, raw, where)
     kind = table.get("kind", known.usual)
     if isinstance(kind, str) and ":" in kind:
-        chosen = own(known.base, kind, where)
+        given = {key: value for key, value in table.items() if key != "kind"}
+        chosen = own(known.base, kind, where, given)
+        if not isinstance(chosen, type):
+            return chosen
     elif isinstance(kind, str) and kind in known:
         chosen = known[kind]
     else:
@@ -144,8 +147,12 @@ def _warn(sentence: str) -> None:
     log.warning(sentence)
 
 
-def own(base: type, kind: str, where: str) -> type:
-    """Find the class that `file.py:Class` names; the path is relative to the study's folder."""
+def own(base: type, kind: str, where: str, given: Table) -> Any:
+    """Find the class that `file.py:Class` names; the path is relative to the study's folder.
+
+    Some bases adopt other things: a class of nn.Module is a model, a function is a probe. These come back as
+    objects, made with the settings that are `given`.
+    """
     name, _, member = kind.rpartition(":")
     file = (folder.get() / name).resolve()
     must = f"{where} must be a known kind or file.py:Class, a class of {base.__name__} in a file."
@@ -157,9 +164,13 @@ def own(base: type, kind: str, where: str) -> type:
         )
     module = _imported(file, f"{must} Got {kind!r}")
     found = getattr(module, member, None)
-    if not isinstance(found, type) or not issubclass(found, base):
+    if isinstance(found, type) and issubclass(found, base):
+        check_is_dataclass(found, where)
+        return found
+    adopted = base.adopt(found, given) if found and hasattr(base, "adopt") else None
+    if adopted is None:
         raise ConfigError(f"{must} Got {kind!r}: {name} has no such class. Check the name.")
-    return found
+    return adopted
 
 
 def _imported(file: Path, must: str) -> types.ModuleType:

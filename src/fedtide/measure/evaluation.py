@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from fedtide.core.errors import TrainingError, require
-from fedtide.measure.probes import PROBES, FunctionProbe, Needs, Probe
+from fedtide.measure.probes import PROBES, Needs, Probe
 from fedtide.record.line import Line
 
 TOO_HIGH = 10.0  # times the untrained model's test loss
@@ -65,8 +65,8 @@ def _probe(given: Any) -> Probe:
     """A probe as Python gives it: an object, a name or a function."""
     if isinstance(given, Probe):
         return given
-    if callable(given) and not isinstance(given, type):
-        return FunctionProbe(function=given)
+    if adopted := Probe.adopt(given, {}):
+        return adopted
     named = isinstance(given, str) and given in PROBES
     do = f"Use some of {sorted(PROBES)}, an object of a class of Probe, or a function of a finished round."
     require(named, "evaluation.probes", "probes", given, do)

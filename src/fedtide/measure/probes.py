@@ -40,6 +40,12 @@ class Probe(ABC):
 
     needs: ClassVar[Needs] = "nothing"
 
+    @classmethod
+    def adopt(cls, found: Any, settings: Mapping[str, Any]) -> Probe | None:
+        """A probe from what `file.py:name` or Python gives: a function of a finished round."""
+        is_function = callable(found) and not isinstance(found, type)
+        return FunctionProbe(function=found) if is_function and not settings else None
+
     @abstractmethod
     def measure(self, done: Finished) -> Mapping[str, Any]:
         """Entries for the journal, by key."""
@@ -61,7 +67,7 @@ class FunctionProbe(Probe):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Movement(Probe):
+class MovementProbe(Probe):
     """How far the global model moved in the round."""
 
     def measure(self, done: Finished) -> Mapping[str, float]:
@@ -69,7 +75,7 @@ class Movement(Probe):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rates(Probe):
+class RatesProbe(Probe):
     """The learning rates of each client, one per local epoch where the algorithm chooses them itself.
 
     Where the algorithm has `limits`, also the share of rates on the lower and on the upper one.
@@ -88,7 +94,7 @@ class Rates(Probe):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Drift(Probe):
+class DriftProbe(Probe):
     """How far each client's model ended from the mean of all, where uploads tell how far clients moved."""
 
     needs = "uploads"
@@ -99,7 +105,7 @@ class Drift(Probe):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shift(Probe):
+class ShiftProbe(Probe):
     """How far each client's data moved since the round before: Phi of OSAFL, Definition 1 (Eq. 23), at w^t.
 
     ||grad f(w | D^(t-1)) - grad f(w | D^t)||^2, zero in the first round; two passes over all stores.
@@ -115,7 +121,14 @@ class Shift(Probe):
 
 
 PROBES = Kinds(
-    "probes", Probe, {"rates": Rates, "drift": Drift, "movement": Movement, "shift": Shift}
+    "probes",
+    Probe,
+    {
+        "rates": RatesProbe,
+        "drift": DriftProbe,
+        "movement": MovementProbe,
+        "shift": ShiftProbe,
+    },
 )
 
 

@@ -4,13 +4,17 @@
 own that has both, and whose forward is `head(embed(inputs))`, declares it with `is_split = True`.
 """
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from fedtide.core.errors import require
+from fedtide.core.errors import ConfigError, require
 
 Shape = tuple[int, ...]  # of one input, without the batch
 
@@ -39,6 +43,23 @@ class ModelSpec(ABC):
     @abstractmethod
     def build(self, shape: Shape, classes: int, vocabulary: int = 0) -> nn.Module:
         """Make a model for inputs of this shape; its weights are drawn from torch's generator."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnModule(ModelSpec):
+    """A user's own class of nn.Module; `settings` are the arguments of its constructor."""
+
+    module: type[nn.Module]
+    settings: Mapping[str, Any]
+
+    def build(self, shape: Shape, classes: int, vocabulary: int = 0) -> nn.Module:
+        try:
+            return self.module(**self.settings)
+        except TypeError as error:
+            raise ConfigError(
+                f"train.model must have the arguments of {self.module.__name__}(). Got: {error}. "
+                "Give every argument without a default as a setting of train.model."
+            ) from error
 
 
 def check_numbers(kind: str, vocabulary: int) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from multiprocessing import get_context, parent_process
 from multiprocessing.queues import SimpleQueue
 from multiprocessing.synchronize import Event
@@ -68,44 +69,62 @@ def in_processes(
 ) -> list[Done]:
     """`work(*task, watch, stop)` for every task, in so many processes.
 
-    Their news reach `watch` from a thread. Once `stop` is true, or one has failed, all of them are asked to
-    stop; who does so raises `Stopped`.
+    Progress reaches `watch` from a thread. Once `stop` is true, or a task has failed, all tasks are asked to
+    stop after their round; `Stopped` is raised if one did.
     """
     context = get_context("spawn")
     channel = _Channel(context.SimpleQueue(), context.Event())
+    with _listening(channel, watch):
+        try:
+            with ProcessPoolExecutor(
+                jobs, context, initializer=_prepare_worker, initargs=(channel,)
+            ) as pool:
+                results = _results(pool, work, tasks, channel, stop)
+        except BrokenProcessPool as error:
+            raise EngineError(
+                f"--jobs must be few enough for this machine's memory. Got {jobs}, and one of them died. "
+                "Try --jobs 1 --resume."
+            ) from error
+    if len(results) < len(tasks):
+        raise Stopped
+    return results
 
-    problems: list[Exception] = []  # of `watch`; workers must not wait for it
+
+def _results(
+    pool: ProcessPoolExecutor,
+    work: Callable[..., Done],
+    tasks: Sequence[tuple[Any, ...]],
+    channel: _Channel,
+    stop: Stop,
+) -> list[Done]:
+    """The results of all tasks that were not stopped, in order."""
+    futures = [pool.submit(_work, work, task) for task in tasks]
+    try:
+        _wait(futures, channel, stop)
+    except BaseException:  # the others stop after their round
+        channel.stop.set()
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    return [done for future in futures if (done := future.result()) is not None]
+
+
+@contextmanager
+def _listening(channel: _Channel, watch: Callable[[Any], None]) -> Iterator[None]:
+    """Pass progress on to `watch` while tasks run; an exception of `watch` stops them and is raised."""
+    problems: list[Exception] = []
 
     def listen() -> None:
         for progress in iter(channel.news.get, None):
             try:
                 watch(progress)
-            except Exception as error:
+            except Exception as error:  # raised below: a worker must not wait for a full queue
                 problems.append(error)
                 channel.stop.set()
 
     listener = Thread(target=listen, daemon=True)
     listener.start()
     try:
-        with ProcessPoolExecutor(
-            jobs, context, initializer=_prepare_worker, initargs=(channel,)
-        ) as pool:
-            futures = [pool.submit(_work, work, task) for task in tasks]
-            try:
-                _wait(futures, channel, stop)
-            except BaseException:  # the others stop after their round
-                channel.stop.set()
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
-            results = [done for future in futures if (done := future.result()) is not None]
-            if len(results) < len(tasks):
-                raise Stopped
-            return results
-    except BrokenProcessPool as error:
-        raise EngineError(
-            f"--jobs must be few enough for this machine's memory. Got {jobs}, and one of them died. "
-            "Try --jobs 1 --resume."
-        ) from error
+        yield
     finally:
         channel.news.put(None)
         listener.join()

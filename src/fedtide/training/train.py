@@ -41,6 +41,8 @@ class Train(Batching):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if adopted := ModelSpec.adopt(self.model, {}):
+            object.__setattr__(self, "model", adopted)
         if not isinstance(self.model, nn.Module):
             settle(self, "train.model", "model", ModelSpec, MODELS)
         settle(self, "train.optimiser", "optimiser", Rule, RULES)
@@ -66,6 +68,13 @@ class Train(Batching):
         some = torch.arange(min(2, len(dataset.train)), device=device)
         inputs, targets = dataset.train.take(some)
         logits = task.view(*task.initial, inputs).logits
+        require(
+            isinstance(logits, Tensor),
+            "train.model",
+            f"a module whose forward returns one tensor, the outputs of {task.name}",
+            type(logits).__name__,
+            "Return the outputs alone, or wrap the module in one that does.",
+        )
         if logits.dim() != 2 or logits.shape[1] < dataset.classes:
             raise ConfigError(
                 f"train.model must have an output for each of the {dataset.classes} labels of "

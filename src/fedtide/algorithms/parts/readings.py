@@ -37,7 +37,7 @@ class Reading(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class History(Reading):
+class EarlierTerms(Reading):
     """The terms of an earlier round: of the last one, or of the last of `every` so many."""
 
     every: int = 1
@@ -95,4 +95,4 @@ class Pretrain(Reading):
         return new, self.iterations if still else age + 1
 
 
-READINGS = Kinds("readings", Reading, {"history": History, "pretrain": Pretrain})
+READINGS = Kinds("readings", Reading, {"history": EarlierTerms, "pretrain": Pretrain})

@@ -41,7 +41,7 @@ class Spread(NamedTuple):
     lost: Literal["redo", "count"] = "redo"  # the work of an actor that dies
 
 
-class Job(NamedTuple):
+class ActorJob(NamedTuple):
     """An actor's part of a round: the arguments of `Actor.run`, and what to do with the answer."""
 
     actor: int
@@ -58,7 +58,7 @@ class Job(NamedTuple):
 class Learnt(NamedTuple):
     """New rows of an actor's clients, as references."""
 
-    job: Job
+    job: ActorJob
     new: Any  # `StoredRows` of the clients of the round
     whole: Any  # `StoredRows` of all its clients before the round, or None
 
@@ -93,7 +93,7 @@ class Ray(Engine):
 
     def _jobs(
         self, broadcast: Broadcast, ids: Ids, walk: Walk, weights: Tensor | None
-    ) -> list[Job]:
+    ) -> list[ActorJob]:
         """The round's work, by actor."""
         each = size_bytes(self.newcomer(broadcast))
         down, buffers = packed(broadcast.down), packed(broadcast.buffers)
@@ -102,7 +102,7 @@ class Ray(Engine):
         for actor in np.unique(self._owners[ids]).tolist():
             places = np.flatnonzero(self._owners[ids] == actor)
             jobs.append(
-                Job(
+                ActorJob(
                     actor=actor,
                     places=places,
                     ids=ids[places],
@@ -182,7 +182,7 @@ class Ray(Engine):
             f"{number + 1} of {self.spread.actors}. Choose fewer, or look at the cluster with `ray status`."
         )
 
-    def _send(self, job: Job) -> Answer:
+    def _send(self, job: ActorJob) -> Answer:
         """Give an actor its work, with its clients' rows if it does not have them."""
         memory, known = self.memory, self._tables[job.actor]
         is_new = memory.number not in known
@@ -202,7 +202,7 @@ class Ray(Engine):
         )
         return answer
 
-    def _answer(self, job: Job, answer: Answer) -> tuple[Report, Learnt] | None:
+    def _answer(self, job: ActorJob, answer: Answer) -> tuple[Report, Learnt] | None:
         """The reports of an actor's clients, and references to their new rows; None if they are lost."""
         for attempt in range(ATTEMPTS):
             if attempt:
@@ -231,7 +231,9 @@ class Ray(Engine):
         self._actors[number] = ACTORS.take(self._place)
         self._settled(number, self._settle(number))
 
-    def _result(self, ids: Ids, walk: Walk, done: list[tuple[Job, Report]], adds: bool) -> Result:
+    def _result(
+        self, ids: Ids, walk: Walk, done: list[tuple[ActorJob, Report]], adds: bool
+    ) -> Result:
         """The reports of all actors put together, in the order of the cohort."""
         if not done:
             return Result.none(walk.lr)
