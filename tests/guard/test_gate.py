@@ -166,7 +166,7 @@ def test_sessions_that_are_large_enough_may_have_small_ones_beside_them():
     """Refused where no session can be defended; else its rounds are counted, with one warning."""
     sessions = (tuple(range(3)), tuple(range(10)), (0, 1))
     e = replace(SMALL, population=Pattern(clients=10, rounds=2, sessions=sessions))
-    with pytest.warns(RuntimeWarning, match="defends nobody"):
+    with pytest.warns(RuntimeWarning, match="that it could not defend"):
         history = run(replace(e, defence=TrimmedMean(share=0.2)))
     assert [line["undefended"] for line in history.rounds] == [1, 1, 0, 0, 1, 1]
     assert history.metrics()["undefended_rounds"] == 4

@@ -1,4 +1,4 @@
-"""A stage on which starts are tried without any training."""
+"""What a start knows when a session begins, made without any training."""
 
 import numpy as np
 import torch
@@ -25,8 +25,8 @@ INITIAL, LAST = model(0.0), model(9.0)
 PAST = (Past(0, model(1.0, 3.0, 10)), Past(1, model(2.0, 5.0, 20)), Past(2, model(6.0, 7.0, 45)))
 
 
-class Rehearsed:
-    """Every gradient round leads from any model by the given gradients, one after the other."""
+class GradientRounds:
+    """Gradient rounds that change any model by the given gradients, one after the other."""
 
     def __init__(self, *gradients):
         self.gradients, self.asked = [torch.tensor(g) for g in gradients], []
@@ -36,8 +36,8 @@ class Rehearsed:
         return Model(model.x + self.gradients.pop(0), model.buffers)
 
 
-def beginning(archive=PAST, number=None, rehearse=None, pilot=None, **changes):
+def beginning(archive=PAST, number=None, gradient_rounds=None, pilot=None, **changes):
     number = len(archive) if number is None else number
     archive = Archive(pilot or model(0.5), tuple(archive))
-    known = Beginning(number, session(number), INITIAL, LAST, LAYOUT, archive, rehearse)
+    known = Beginning(number, session(number), INITIAL, LAST, LAYOUT, archive, gradient_rounds)
     return known._replace(**changes)

@@ -10,7 +10,7 @@ from fedtide.core.layout import Layout
 from fedtide.starts.archive import Archive, Diverse, Past
 from fedtide.starts.similarity import Similarity, normalised_distance
 from fedtide.starts.trigger import Era
-from tests.starts.stage import INITIAL, LAST, LAYOUT, PAST, Rehearsed, beginning, model
+from tests.starts.stage import INITIAL, LAST, LAYOUT, PAST, GradientRounds, beginning, model
 
 # weights point right, up and left; the last two numbers are biases, which do not count
 RIGHT, UP, LEFT = [1.0, 0.0, 5.0, 0.0], [0.0, 2.0, 0.0, 0.0], [-3.0, 0.0, 1.0, 1.0]
@@ -23,7 +23,7 @@ def archived(*gradients):
 
 
 def begin(start, now, *gradients):
-    return start.begin(beginning(archived(*gradients), rehearse=Rehearsed(now)))
+    return start.begin(beginning(archived(*gradients), gradient_rounds=GradientRounds(now)))
 
 
 def test_the_normalised_distance():
@@ -71,14 +71,14 @@ def test_without_scaling_it_is_the_average_and_with_much_the_nearest():
 
 def test_the_first_sessions():
     """Session 0 is the pilot; session 1 computes its gradient and begins untrained (or goes on)."""
-    start, rehearse = Similarity(V=2, clients=7), Rehearsed(UP, UP)
+    start, rounds = Similarity(V=2, clients=7), GradientRounds(UP, UP)
     pilot = beginning((), number=0)._replace(archive=Archive())
     assert start.begin(pilot).model is INITIAL
-    first = beginning((), number=1, rehearse=rehearse)
+    first = beginning((), number=1, gradient_rounds=rounds)
     begun = start.begin(first)
     assert begun.model is INITIAL
     assert begun.gradient.tolist() == UP
-    assert rehearse.asked == [(2, 7)]
+    assert rounds.asked == [(2, 7)]
     assert Similarity(reset=False).begin(first).model is LAST
 
 
@@ -118,7 +118,10 @@ def test_two_diverse_sessions_of_alternating_groups_are_one_of_each():
 
 
 def test_drift_is_the_distance_to_the_last_start():
-    known, era = beginning(rehearse=Rehearsed(LEFT)), Era(1, gradient=torch.tensor(RIGHT))
+    known, era = (
+        beginning(gradient_rounds=GradientRounds(LEFT)),
+        Era(1, gradient=torch.tensor(RIGHT)),
+    )
     assert Similarity().drift(era, known, 4) == pytest.approx(2.0)
-    assert known.rehearse.asked == [(1, 4)]
+    assert known.gradient_rounds.asked == [(1, 4)]
     assert Similarity().drift(Era(), known, 4) == math.inf  # the pilot computed no gradient

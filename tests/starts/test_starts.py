@@ -69,7 +69,7 @@ def test_who_needs_no_archive_keeps_none():
 def test_the_archive_stays_as_it_is(start):
     before = [(past.model.x.clone(), past.model.buffers["mean"].clone()) for past in PAST]
     gradients = [Past(p.session, p.model, torch.ones(4)) for p in PAST]
-    start.begin(beginning(gradients, rehearse=lambda model, rounds, clients: model))
+    start.begin(beginning(gradients, gradient_rounds=lambda model, rounds, clients: model))
     for past, (x, mean) in zip(PAST, before, strict=True):
         assert torch.equal(past.model.x, x)
         assert torch.equal(past.model.buffers["mean"], mean)
@@ -80,7 +80,7 @@ def test_an_archive_from_another_model(start):
     other = model(1.0)._replace(x=torch.ones(7))
     past = Past(0, other, torch.ones(4))
     with pytest.raises(ConfigError) as caught:
-        start.begin(beginning((past,), rehearse=lambda model, rounds, clients: model))
+        start.begin(beginning((past,), gradient_rounds=lambda model, rounds, clients: model))
     assert str(caught.value) == (
         "start: the archive must hold models of this run's shape, 4 parameters. "
         "Got 7 from session 0. Start a new archive when the model changes."

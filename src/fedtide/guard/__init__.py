@@ -1,1 +1,1 @@
-"""WHAT may go wrong, and what is done about it? Faults, attacks, robust aggregation, privacy."""
+"""What may go wrong, and what is done about it? Faults, attacks, robust aggregation, privacy."""

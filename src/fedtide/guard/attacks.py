@@ -17,30 +17,30 @@ from fedtide.core.types import Ids
 
 @dataclass(frozen=True, kw_only=True)
 class Attack:
-    """Nobody is hostile; the root of the other kinds."""
+    """No client is hostile; also the base class of the other kinds."""
 
-    share: float = 0.0  # of all clients that ever exist, drawn once
+    share: float = 0.0  # the share of all clients that ever exist that is hostile, drawn once
 
     def __post_init__(self) -> None:
         require(0 <= self.share < 1, "attack.share", "a share in [0, 1)", self.share)
 
     def members(self, clients: int, seed: int) -> Ids:
-        """Who is hostile."""
+        """The ids of the hostile clients."""
         count = round(self.share * clients)
         return np.sort(stream(seed, "hostile").choice(clients, count, replace=False))
 
     def targets(self, targets: Tensor, classes: int) -> Tensor:
-        """The labels that a hostile client trains on instead of these."""
+        """The labels that a hostile client trains on, from its true labels."""
         return targets
 
     def rows(self, rows: Tensor, hostile: Tensor, t: int, seed: int) -> Tensor:
-        """The uploads [U, D] of a round; `hostile` [U] tells whose may be changed."""
+        """The uploads [U, D] of a round after the attack, which changes those of `hostile` [U] clients."""
         return rows
 
 
 @dataclass(frozen=True, kw_only=True)
 class SignFlip(Attack):
-    """The opposite of what training says, `scale` times as large."""
+    """Hostile clients send the negative of their update, times `scale`."""
 
     share: float = 0.2
     scale: float = 1.0
@@ -51,7 +51,7 @@ class SignFlip(Attack):
 
 @dataclass(frozen=True, kw_only=True)
 class Noise(Attack):
-    """Noise instead of an update, `scale` times as long as the mean update."""
+    """Hostile clients send Gaussian noise whose norm is `scale` times the mean norm of the updates."""
 
     share: float = 0.2
     scale: float = 10.0
@@ -65,7 +65,7 @@ class Noise(Attack):
 
 @dataclass(frozen=True, kw_only=True)
 class LabelFlip(Attack):
-    """Honest training on the wrong labels: label c becomes classes - 1 - c."""
+    """Hostile clients train on wrong labels: label c becomes classes - 1 - c."""
 
     share: float = 0.2
 
@@ -75,10 +75,10 @@ class LabelFlip(Attack):
 
 @dataclass(frozen=True, kw_only=True)
 class Alie(Attack):
-    """A little is enough (Baruch, Baruch and Goldberg, NeurIPS 2019, Algorithm 3).
+    """A Little Is Enough (Baruch, Baruch and Goldberg, NeurIPS 2019, Algorithm 3).
 
-    Hostile clients know all updates and send mean - z std, coordinate by coordinate, where z is as large as
-    it can be with a majority still on their side; `z = 0` computes it from the numbers of clients.
+    Hostile clients know all updates and send mean - z std, coordinate by coordinate, with the largest z for
+    which a majority of the updates still lies on their side; `z = 0` computes it from the numbers of clients.
     """
 
     share: float = 0.2
@@ -94,7 +94,7 @@ class Alie(Attack):
 
 
 def largest_z(n: int, m: int) -> float:
-    """z_max of ALIE: s = floor(n / 2 + 1) - m supporters are needed among n - m honest clients."""
+    """z_max of ALIE: s = floor(n / 2 + 1) - m of the n - m honest clients are needed for a majority."""
     s = n // 2 + 1 - m
     share = (n - m - s) / (n - m)
     return NormalDist().inv_cdf(min(max(share, 1e-3), 1 - 1e-3))

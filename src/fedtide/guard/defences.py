@@ -1,8 +1,9 @@
-"""Robust aggregation: how the uploads of a round become one when some clients may be hostile.
+"""Robust aggregation: rules that combine the uploads of a round when some clients may be hostile.
 
-Each takes the place of the weighted mean in every algorithm that needs no more than that mean. An upload is a
-row [D] with everything a client sends, so a rule that judges clients judges them as a whole. Lengths and
-distances are computed in float64 (float32 on MPS): in float32 those of a hostile 1e20 are infinite.
+A rule replaces the weighted mean in every algorithm whose server needs only that mean. An upload is a row
+[D] of all numbers that a client sends, so a rule that selects clients selects whole uploads. Norms and
+distances are computed in float64 (float32 on MPS), because in float32 the norm of a hostile 1e20 is
+infinite.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ class Defence(ABC):
 
     @property
     def counts(self) -> bool:
-        """Does it depend on the size of a cohort whether this defends at all?"""
+        """Does it depend on the size of the cohort whether this rule can defend it?"""
         return False
 
     def problem(self, cohort: int) -> str:
-        """Why this does not defend a cohort of this size; empty if it does."""
+        """The reason why this rule cannot defend a cohort of this size; empty if it can."""
         return ""
 
     @abstractmethod
     def combined(self, rows: Tensor, weights: Tensor) -> Tensor:
-        """What the server takes for the mean."""
+        """The row [D] that the server uses as the mean."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +48,7 @@ class PlainMean(Defence):
 
 @dataclass(frozen=True, kw_only=True)
 class _Against(Defence):
-    share: float = 0.2  # of a cohort that may be hostile
+    share: float = 0.2  # the share of a cohort that may be hostile
 
     def __post_init__(self) -> None:
         require(0 <= self.share < 0.5, "defence.share", "a share in [0, 0.5)", self.share)
@@ -62,7 +63,7 @@ class _Against(Defence):
         return f"a share of {self.share:g} of {cohort} clients is less than one hostile client"
 
     def count(self, cohort: int) -> int:
-        """How many of these may be hostile."""
+        """The number of clients of a cohort that may be hostile."""
         return int(self.share * cohort + 1e-9)
 
 
@@ -77,7 +78,7 @@ class Median(Defence):
 
 @dataclass(frozen=True, kw_only=True)
 class TrimmedMean(_Against):
-    """The mean of each coordinate without its `share` largest and smallest (Yin et al., Option II)."""
+    """The mean of each coordinate without its `share` largest and smallest values (Yin et al., Option II)."""
 
     def combined(self, rows: Tensor, weights: Tensor) -> Tensor:
         cut = self.count(len(rows))
@@ -86,7 +87,7 @@ class TrimmedMean(_Against):
 
 @dataclass(frozen=True, kw_only=True)
 class Krum(_Against):
-    """The one upload with the nearest neighbours (Blanchard et al., NeurIPS 2017, Proposition 1)."""
+    """The upload that is nearest to its neighbours (Blanchard et al., NeurIPS 2017, Proposition 1)."""
 
     def problem(self, cohort: int) -> str:
         f = self.count(cohort)
@@ -95,13 +96,13 @@ class Krum(_Against):
         return f"against {f} hostile clients Krum needs at least {2 * f + 3}, there are {cohort}"
 
     def chosen(self, rows: Tensor) -> int:
-        """How many uploads are averaged."""
+        """The number of uploads that are averaged."""
         return 1
 
     def combined(self, rows: Tensor, weights: Tensor) -> Tensor:
         wide = rows.to(widest(rows))
         apart = _apart(wide, wide).square()
-        near = max(1, len(rows) - self.count(len(rows)) - 2)  # neighbours that count, itself aside
+        near = max(1, len(rows) - self.count(len(rows)) - 2)  # neighbours that count in a score
         score = apart.sort(1).values[:, 1 : near + 1].sum(1)
         best = score.argsort(stable=True)[: self.chosen(rows)].sort().values
         return rows[best].mean(0)
@@ -109,7 +110,7 @@ class Krum(_Against):
 
 @dataclass(frozen=True, kw_only=True)
 class MultiKrum(Krum):
-    """The mean of the uploads that Krum likes best, as many as may be honest."""
+    """The mean of the uploads with Krum's best scores, as many as may be honest."""
 
     def chosen(self, rows: Tensor) -> int:
         return max(1, len(rows) - self.count(len(rows)))
@@ -117,12 +118,12 @@ class MultiKrum(Krum):
 
 @dataclass(frozen=True, kw_only=True)
 class Clipped(Defence):
-    """The weighted mean of uploads cut to the length `norm`; 0: to the round's median length."""
+    """The weighted mean of uploads clipped to the norm `norm`; 0: to the median norm of the round."""
 
     norm: float = 0.0
 
     def __post_init__(self) -> None:
-        require(self.norm >= 0, "defence.norm", "positive, or 0 for the median length", self.norm)
+        require(self.norm >= 0, "defence.norm", "positive, or 0 for the median norm", self.norm)
 
     def combined(self, rows: Tensor, weights: Tensor) -> Tensor:
         most = self.norm or float(lengths(rows).median())
@@ -133,10 +134,11 @@ class Clipped(Defence):
 class GeometricMedian(Defence):
     """The point with the least weighted distance to all uploads, by smoothed Weiszfeld steps.
 
-    RFA (Pillutla, Kakade and Harchaoui, IEEE TSP 2022, Algorithm 2), with its smoothing. Three things differ,
-    because from the mean a few steps do not undo uploads that are large enough: steps begin at the median of
-    each coordinate, are computed in float64 (on MPS, which has none, in float32), and go on until one moves
-    the point by less than `tolerance` times the median distance of the uploads, at most `steps` of them.
+    RFA (Pillutla, Kakade and Harchaoui, IEEE TSP 2022, Algorithm 2), with its smoothing. Three things
+    differ, because a few steps from the mean do not undo very large uploads: the steps begin at the median
+    of each coordinate, are computed in float64 (on MPS, which has none, in float32), and stop when one
+    moves the point by less than `tolerance` times the median distance of the uploads, or after `steps` of
+    them.
     """
 
     steps: int = 1000
@@ -161,22 +163,22 @@ class GeometricMedian(Defence):
 
 
 def lengths(rows: Tensor) -> Tensor:
-    """The length of each row [U], finite for all finite rows."""
+    """The norm of each row [U], finite for all finite rows."""
     found: Tensor = torch.linalg.vector_norm(rows, dim=1, dtype=widest(rows))
     return found
 
 
 def clipped(rows: Tensor, most: float) -> Tensor:
-    """Rows no longer than `most`; shorter ones stay as they are, bit for bit."""
+    """The rows scaled down to the norm `most`; rows below it stay as they are, bit for bit."""
     norms, wide = lengths(rows), widest(rows)
     cut = rows.clone()
-    for place in (norms > most).nonzero()[:, 0].tolist():  # one at a time: they may be large
+    for place in (norms > most).nonzero()[:, 0].tolist():  # one at a time, to save memory
         cut[place] = (rows[place].to(wide) * (most / norms[place])).to(rows)
     return cut
 
 
 def _apart(one: Tensor, other: Tensor) -> Tensor:
-    """Distances of all rows to all others."""
+    """The distances of all rows of `one` to all rows of `other`."""
     return torch.cdist(one, other, compute_mode="donot_use_mm_for_euclid_dist")
 
 

@@ -1,4 +1,4 @@
-"""Faults of clients and of the way to the server, as part of the simulation."""
+"""Simulated faults of clients, and of their uploads on the way to the server."""
 
 from __future__ import annotations
 
@@ -14,48 +14,48 @@ from fedtide.core.rng import uniforms
 from fedtide.core.trees import rows, tree_map
 from fedtide.core.types import Ids, Plan
 
-KINDS = ("crash", "lost_upload", "corrupt", "truncate", "slow")
+PROBABILITIES = ("crash", "lost_upload", "corrupt", "truncate", "slow")
 
 
 class Damage(NamedTuple):
-    """What became of uploads on their way, by place in the cohort."""
+    """What happened to the uploads of a cohort on their way to the server."""
 
     lost: NDArray[np.bool_]  # [U]
-    apart: Mapping[int, Any]  # damaged ones, as they arrive
+    apart: Mapping[int, Any]  # damaged uploads as they arrive, by their place in the cohort
 
 
 @dataclass(frozen=True, kw_only=True)
 class Faults:
-    """Each is the probability that it happens to a client in a round, whatever happens to others.
+    """Probabilities that a fault happens to a client in a round, independently of other clients.
 
-    A client that crashes never answers and forgets the round. What an upload lost or refused leaves behind
-    is a setting: with `memories = "discard"` the client takes back what it learnt for its own memory, as if
-    it had waited for a receipt; with "keep" it does not know.
+    A client that crashes does not reply and remembers nothing of the round. `memories` says what a client
+    remembers of a round whose upload was lost or refused: with "discard" nothing, as if it had waited for the
+    server's confirmation; with "keep" everything, because it does not know.
     """
 
-    crash: float = 0.0  # the client dies at work
-    lost_upload: float = 0.0  # it did the work, nothing arrives
-    corrupt: float = 0.0  # what arrives is not a number in places
-    truncate: float = 0.0  # what arrives has the wrong shape
+    crash: float = 0.0  # the client stops during training
+    lost_upload: float = 0.0  # the client trains, but its upload does not arrive
+    corrupt: float = 0.0  # some numbers of the upload arrive as NaN
+    truncate: float = 0.0  # the upload arrives with the wrong shape
     slow: float = 0.0  # the client takes `slow_factor` times as long
     slow_factor: float = 5.0
-    max_norm: float = 0.0  # of an upload; larger ones are refused; 0: any
+    max_norm: float = 0.0  # the server refuses uploads with a larger norm; 0: none
     memories: Literal["discard", "keep"] = "discard"
 
     def __post_init__(self) -> None:
-        for kind in KINDS:
-            chance = getattr(self, kind)
-            require(0 <= chance <= 1, f"faults.{kind}", "a probability in [0, 1]", chance)
+        for name in PROBABILITIES:
+            chance = getattr(self, name)
+            require(0 <= chance <= 1, f"faults.{name}", "a probability in [0, 1]", chance)
         require(self.slow_factor >= 1, "faults.slow_factor", "at least 1", self.slow_factor)
         require(self.max_norm >= 0, "faults.max_norm", "positive, or 0 for any", self.max_norm)
 
     @property
     def is_active(self) -> bool:
-        """Does this ask for anything?"""
+        """Is any fault possible?"""
         return self != Faults()
 
     def strike(self, plan: Plan, t: int, ids: Ids, seed: int) -> tuple[Plan, dict[str, Any]]:
-        """A plan with crashes and delays, and who was hit."""
+        """The plan after crashes and delays, and the clients they happened to."""
         if not (self.crash or self.slow):
             return plan, {}
         begun = plan.able
@@ -66,7 +66,7 @@ class Faults:
         return after, {"crashed": ids[crashed].tolist(), "slow": ids[slow].tolist()}
 
     def damage(self, up: Any, t: int, ids: Ids, seed: int) -> Damage:
-        """What becomes of these uploads on their way to the server."""
+        """Draw which of these uploads are lost or damaged on their way to the server."""
         lost, corrupt, short = (
             self._hit(name, t, ids, seed) for name in ("lost_upload", "corrupt", "truncate")
         )
@@ -82,12 +82,12 @@ class Faults:
 
 
 def _cut(leaf: Any) -> Any:
-    """All but the last number."""
+    """A leaf of the upload without its last number."""
     return leaf.reshape(-1)[:-1]
 
 
 def _spoilt(leaf: Any) -> Any:
-    """Every seventh number is none."""
+    """A leaf of the upload with NaN for every seventh number."""
     leaf = leaf.clone()
     leaf.view(-1)[::7] = float("nan")
     return leaf

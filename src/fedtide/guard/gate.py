@@ -1,4 +1,4 @@
-"""The gate between clients and server: what passes, and how it becomes one."""
+"""The gate between clients and server: which uploads pass, and how they are combined."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ Line = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Gate:
-    """Faults, attack, defence and privacy of one run; without any of them uploads pass untouched."""
+    """Faults, attack, defence and privacy of one run; without any of them uploads pass unchanged."""
 
     faults: Faults
     attack: Attack
     defence: Defence
     privacy: Privacy
     seed: int
-    is_real: bool = False  # are the clients real? Then noise comes from the operating system
+    is_real: bool = False  # with real clients, noise comes from the operating system
 
     @property
     def is_open(self) -> bool:
-        """Does everything pass as it is?"""
+        """Do all uploads pass unchanged?"""
         return not (self.faults.is_active or self.attack.share)
 
     @property
     def is_plain(self) -> bool:
-        """Does the algorithm aggregate by itself?"""
+        """Does the algorithm aggregate the uploads itself, without defence and privacy?"""
         return isinstance(self.defence, PlainMean) and not self.privacy.is_active
 
     @property
@@ -54,32 +54,32 @@ class Gate:
 
     @property
     def keeps_sums(self) -> bool:
-        """Is a server's mean of what clients remember the sum of what they really remember?
+        """Is a server's mean over clients' memories equal to the mean of what they really remember?
 
-        Not where an attack, a defence or privacy changes uploads after the client has noted what it sent,
-        nor where clients keep what the server never counted.
+        Not if an attack, a defence or privacy changes uploads after clients have remembered what they sent,
+        nor if clients remember rounds whose uploads the server never counted.
         """
         return self.is_plain and not self.attack.share and self.faults.memories == "discard"
 
     def check(self, algorithm: AnyAlgorithm) -> None:
-        """Can this algorithm do with what the gate gives it?"""
+        """Raise a `ConfigError` if this algorithm does not work with the defence or privacy."""
         weighs = [name for name, kind in ALGORITHMS.items() if kind().weighs]
         require(
             self.is_plain or algorithm.weighs,
             "algorithm",
-            "one whose server needs only the mean of the uploads, where defence or privacy changes it",
+            "one whose server needs only the mean of the uploads, if a defence or privacy changes that mean",
             type(algorithm).__name__,
             f"Use one of {', '.join(weighs)}, or leave defence and privacy out.",
         )
         require(
             isinstance(self.defence, PlainMean) or not self.privacy.noise,
             "defence",
-            "the mean where privacy adds noise: how much one client can change another rule is not known",
+            "the mean if privacy adds noise: how much one client can change another rule is not known",
             type(self.defence).__name__,
         )
 
     def check_cohorts(self, sizes: Iterable[int]) -> None:
-        """Refuse a defence that defends none of these cohorts; stops at the first one it does."""
+        """Raise a `ConfigError` if the defence can defend no cohort of these sizes."""
         problem = ""
         for size in sizes:
             problem = self.defence.problem(size)
@@ -88,13 +88,13 @@ class Gate:
         require(
             not problem,
             "defence",
-            "one that withstands at least one hostile client of the cohort",
+            "one that can defend a cohort against at least one hostile client",
             f"{self.defence}: {problem}",
-            "Change defence.share, take more clients a round, or use defence = 'median'.",
+            "Change defence.share, use larger cohorts, or use defence = 'median'.",
         )
 
     def noted(self, drawn: Ids, ids: Ids) -> dict[str, Any]:
-        """Facts for the journal about a round for which some were drawn and some answered."""
+        """Facts for the journal about a round: `drawn` are its cohort, `ids` the clients that replied."""
         facts: dict[str, Any] = {}
         if self.privacy.noise and len(ids) < len(drawn):
             facts["missing"] = np.setdiff1d(drawn, ids).tolist()  # for the accountant
@@ -102,20 +102,20 @@ class Gate:
             facts["undefended"] = int(len(ids) > 0 and bool(self.defence.problem(len(ids))))
         if facts.get("undefended"):
             warnings.warn(
-                f"{self.defence} must meet cohorts that are large enough. Got rounds in which it defends "
-                "nobody: see `undefended` in the journal. Change defence.share, or use defence = 'median'.",
+                f"{self.defence} must have cohorts that are large enough. Got rounds that it could not "
+                "defend: see `undefended` in the journal. Change defence.share, or use defence = 'median'.",
                 RuntimeWarning,
                 stacklevel=2,
             )
         return facts
 
     def poisoned(self, dataset: Dataset, holdings: Holdings) -> Dataset:
-        """The data as hostile clients use them."""
+        """The dataset with the labels that hostile clients train on."""
         if type(self.attack).targets is Attack.targets:
             return dataset
         if not isinstance(holdings, Static):
             raise ConfigError(
-                "attack label-flip must meet clients that keep their data. Got stores that change. "
+                "attack 'label-flip' must have clients whose data do not change. Got stores that change. "
                 "Use data.stores = 'static' or another attack."
             )
         train, hostile = dataset.train, self.attack.members(holdings.clients, self.seed)
@@ -125,14 +125,15 @@ class Gate:
         return replace(dataset, train=replace(train, targets=targets))
 
     def remembering(self, sent: Ids, passed: Ids) -> Ids:
-        """Which of the clients that sent an upload remember the round: those whose upload passed.
+        """The clients that remember the round: those whose upload passed.
 
-        `faults.memories = "keep"` lets clients keep what they learnt even if their upload did not arrive.
+        With `faults.memories = "keep"` all clients that sent an upload remember it, even if it did not
+        arrive.
         """
         return sent if self.faults.memories == "keep" else passed
 
     def received(self, result: Result, hostile: Ids, t: int) -> Result:
-        """What arrives of a round; its facts tell what was lost or refused."""
+        """The uploads that arrive and are accepted; the facts list those that were lost or refused."""
         if self.is_open:
             return result
         bad = torch.from_numpy(np.isin(result.ids, hostile)).to(result.walk.steps.device)
@@ -156,28 +157,28 @@ class Gate:
     def aggregated(
         self, algorithm: AnyAlgorithm, server: Any, result: Result, cohort: Cohort, drawn: Ids
     ) -> Any:
-        """The server's state after a round for which these clients were drawn."""
+        """The server's state after a round with the cohort `drawn`."""
         if self.is_plain:
             return result.aggregated(algorithm, server, cohort)
         weights = algorithm.weigh(cohort.share, cohort.walk)
         assert weights is not None
         sent = self.privacy.clipped(flat(result.up))
         total = self.defence.combined(sent, weights)
-        if self.privacy.noise:  # whoever was drawn and did not answer counts as zero
+        if self.privacy.noise:  # a client of the cohort that did not reply counts as zero
             seed = None if self.is_real else self.seed
             total = self.privacy.noised(total, weights, len(drawn), cohort.t, seed)
             cohort = cohort._replace(ids=torch.from_numpy(drawn).to(cohort.ids))
         return algorithm.move(server, shaped(total, result.up), cohort)
 
     def privacy_spent(self, lines: Sequence[Line], is_uniform: bool) -> dict[str, Any]:
-        """What a whole run tells about a client; simulated where noise can be computed from the seed."""
+        """The privacy spent in a whole run; "simulated" if the noise can be computed from the seed."""
         epsilon = self.privacy.epsilon(lines, is_uniform)
         name = "epsilon" if self.is_real else "simulated_epsilon"
         return {} if epsilon is None else {name: epsilon, "delta": self.privacy.delta}
 
 
 def _some(result: Result, stays: Any) -> Result:
-    """The part of a result that belongs to some of its clients."""
+    """The part of a result that belongs to the clients with `stays`."""
     if stays.all():
         return result
     kept = torch.from_numpy(np.flatnonzero(stays)).to(result.walk.steps.device)

@@ -1,11 +1,11 @@
-"""Differential privacy of clients: each upload is clipped, and noise is added to their mean.
+"""Client-level differential privacy: each upload is clipped, and noise is added to their mean.
 
-The accountant is Google's dp-accounting (Renyi differential privacy). What is protected is one client's part
-in all rounds together; `epsilon` tells how well, at `delta`, and holds for the models that are published.
+The accountant is Google's dp-accounting (Renyi differential privacy). It protects one client's
+participation in all rounds together; `epsilon` at `delta` is the privacy loss of publishing the models.
 
-The sum of the uploads is divided by the number of clients that were drawn, not of those that answered (the
-fixed denominator of McMahan et al., ICLR 2018): a client that does not answer counts as zero, and the size of
-the noise in the published model does not tell how many answered.
+The sum of the uploads is divided by the number of clients that were drawn, not of those that replied (the
+fixed denominator of McMahan et al., ICLR 2018): a client that does not reply counts as zero, and the size
+of the noise in the published model does not reveal how many replied.
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ from fedtide.guard.defences import clipped
 
 @dataclass(frozen=True, kw_only=True)
 class Privacy:
-    """The [privacy] section: nothing is clipped and no noise added unless it says so."""
+    """The [privacy] section of a study; by default uploads are not clipped and no noise is added."""
 
-    clip: float = 0.0  # the greatest length of an upload; 0: any
-    noise: float = 0.0  # standard deviation of the noise on the sum of the uploads, over `clip`
+    clip: float = 0.0  # the largest norm of an upload; 0: any
+    noise: float = (
+        0.0  # standard deviation of the noise on the sum of the uploads, divided by `clip`
+    )
     delta: float = 1e-5
 
     def __post_init__(self) -> None:
@@ -39,29 +41,29 @@ class Privacy:
         require(
             not self.noise or self.clip > 0,
             "privacy.clip",
-            "positive where there is noise",
+            "positive if privacy.noise is",
             self.clip,
-            "Noise hides a client only if its upload has a greatest length.",
+            "Noise hides a client only if the norm of its upload is limited.",
         )
         if self.noise:
             needs("privacy.noise", "privacy", "dp_accounting")
 
     @property
     def is_active(self) -> bool:
-        """Is there anything to do?"""
+        """Are uploads clipped?"""
         return self.clip > 0
 
     def clipped(self, rows: Tensor) -> Tensor:
-        """Uploads [U, D] of bounded length."""
+        """The uploads [U, D], clipped to the norm `clip`."""
         return clipped(rows, self.clip) if self.clip else rows
 
     def check_buffers(self, buffers: Buffers, policy: str) -> None:
-        """Refuse buffers that clients would send without noise."""
+        """Raise a `ConfigError` if clients would send the model's buffers without noise."""
         leave = bool(buffers) and policy == "average"
         require(
             not (self.noise and leave),
             "train.buffers",
-            "'frozen' or 'local' where privacy adds noise, unless the model has no buffers",
+            "'frozen' or 'local' if privacy adds noise and the model has buffers",
             policy,
             f"The mean of the clients' {next(iter(buffers), '')!r} would be published without noise.",
         )
@@ -69,14 +71,14 @@ class Privacy:
     def noised(
         self, total: Tensor, weights: Tensor, drawn: int, t: int, seed: int | None
     ) -> Tensor:
-        """The weighted sum [D] of a round's uploads, for which so many clients were drawn, with noise.
+        """Add noise to the weighted sum [D] of a round's uploads; `drawn` is the size of the cohort.
 
-        The noise has an address below the seed or, without a seed, comes from the operating system.
+        The noise is drawn from the seed or, without a seed, from the operating system.
         """
         if float(weights.max() - weights.min()) > 1e-6 * float(weights.max()):
             raise ConfigError(
-                "privacy.noise must go with clients that count the same. Got weights by size, which "
-                "change with what a client holds. Set algorithm.weights = 'equal'."
+                "privacy.noise must be used with equal weights for all clients. Got weights by the number of "
+                "examples, which depend on a client's data. Set algorithm.weights = 'equal'."
             )
         if seed is None:
             noise = torch.from_numpy(secret_normals(total.numel())).view(total.shape).to(total)
@@ -87,12 +89,13 @@ class Privacy:
         return noisy * (len(weights) / drawn)
 
     def epsilon(self, rounds: Sequence[Mapping[str, Any]], is_uniform: bool) -> float | None:
-        """The price of these rounds, lines of the journal; None: nothing is protected.
+        """The privacy loss epsilon of these rounds, lines of the journal; None without noise.
 
-        Two populations are neighbours if one client is replaced by another that is drawn in the same rounds,
-        so an upload may change the sum by 2 clip. Where every cohort is a uniform sample of a fixed size and
-        everybody who was drawn answered, sampling itself protects. Nothing of the kind is claimed elsewhere:
-        there the client that was drawn most often decides, also in rounds that it did not answer.
+        Two populations are neighbours if one client is replaced by another that is drawn in the same
+        rounds, so replacing an upload may change the sum by 2 clip. If every cohort is a uniform sample of
+        a fixed size and all its clients replied, amplification by sampling is counted. Otherwise it is not:
+        then the client that was drawn most often determines epsilon, also by rounds to which it did not
+        reply.
         """
         if not self.noise:
             return None
@@ -114,5 +117,5 @@ class Privacy:
 
 
 def drawn(line: Mapping[str, Any]) -> list[int]:
-    """The clients that were drawn for a round, whether they answered or not."""
+    """The clients that were drawn for a round, whether they replied or not."""
     return [*line["clients"], *line.get("missing", ())]

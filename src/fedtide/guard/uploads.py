@@ -1,4 +1,4 @@
-"""Uploads as a server sees them: one row of numbers per client, and what it refuses."""
+"""Uploads as rows of numbers, one per client, and the reasons why a server refuses one."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from fedtide.guard.defences import lengths
 
 
 def flat(stacked: Any) -> Tensor:
-    """Stacked uploads as one matrix [U, D]: everything that a client sends is its row."""
+    """Stacked uploads as one matrix [U, D]: a row has all numbers that a client sends."""
     parts = [leaf.reshape(len(leaf), -1) for leaf in leaves(stacked)]
     return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
 
 
 def shaped(rows: Tensor, like: Any) -> Any:
-    """The opposite of `flat`, for rows [..., D]; `like` is stacked."""
+    """The inverse of `flat`, for rows [..., D]; `like` are stacked uploads of the same structure."""
     sizes = [leaf[0].numel() for leaf in leaves(like)]
     parts = iter(torch.split(rows, sizes, -1))
     return tree_map(lambda leaf: next(parts).reshape(*rows.shape[:-1], *leaf.shape[1:]), like)
 
 
 def refusals(stacked: Any, apart: Mapping[int, Any], max_norm: float) -> dict[int, str]:
-    """Why uploads are refused, by their place in the stack.
+    """The reasons why uploads are refused, by their place in the stack.
 
-    An upload that came in another form than the others lies in `apart`, under its place.
+    `apart` has the uploads that arrived damaged, perhaps with another shape, by their place.
     """
     reasons = {place: _refusal(upload, stacked, max_norm) for place, upload in apart.items()}
-    norms = lengths(flat(stacked))  # not a number as soon as one entry is none
+    norms = lengths(flat(stacked))  # NaN or infinite if one number is
     for place in (~torch.isfinite(norms) | (norms > max_norm)).nonzero()[:, 0].tolist():
         if place not in apart:
             reasons[place] = _verdict(float(norms[place]), max_norm)
@@ -49,5 +49,5 @@ def _refusal(upload: Any, stacked: Any, max_norm: float) -> str:
 
 def _verdict(norm: float, max_norm: float) -> str:
     if not math.isfinite(norm):
-        return "it must hold numbers only"
+        return "it must have finite numbers only"
     return f"its norm must be at most {max_norm:g}, got {norm:g}" if norm > max_norm else ""

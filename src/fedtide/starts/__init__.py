@@ -1,4 +1,4 @@
-"""Where does a session's first model come from?"""
+"""Which model does a session begin with?"""
 
 from fedtide.core.kinds import Kinds
 from fedtide.starts.average import ArchiveAverage

@@ -1,4 +1,4 @@
-"""The models that earlier sessions ended with, which of them are kept, and where."""
+"""The archive: the final models of earlier sessions, which of them are kept, and where."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ Distance = Callable[[Vector, Vector], float]  # between two computed gradients
 
 
 class Past(NamedTuple):
-    """What is kept of a finished session."""
+    """A finished session in the archive."""
 
     session: int
     model: Model  # w^(s, T+1)
-    gradient: Vector = NONE  # G_s, where the start computes one
-    accuracy: float = 0.0  # of training, in its last round
+    gradient: Vector = NONE  # G_s, if the start computes one
+    accuracy: float = 0.0  # training accuracy in the session's last round
 
 
 class Archive(NamedTuple):
-    """What a server keeps of earlier sessions."""
+    """The earlier sessions that a server keeps."""
 
     pilot: Model | Nothing = Nothing()  # w_Pilot
     past: tuple[Past, ...] = ()
 
     @property
     def floats(self) -> int:
-        """Numbers stored: the paper's Z for the pilot model and 2Z for every session."""
+        """The numbers stored: the paper's Z for the pilot model and 2Z for every session."""
         kept = [self.pilot, *((past.model, past.gradient) for past in self.past)]
         return sum(leaf.numel() for leaf in leaves(kept))
 
     def mixed(self, weights: Tensor, like: Model) -> Model:
-        """The weighted sum of the models, which must have the shape of this run's."""
+        """The weighted sum of the models, which must have the shape of this run's model."""
         shape = [leaf.shape for leaf in leaves(like)]
         for past in self.past:
             if [leaf.shape for leaf in leaves(past.model)] != shape:
@@ -58,7 +58,7 @@ class Archive(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Retention(ABC):
-    """Which sessions stay in the archive; what exceeds `memory` megabytes lies on disk."""
+    """Which sessions stay in the archive; once it exceeds `memory` megabytes, new ones are on disk."""
 
     memory: float = 1024.0
 
@@ -67,10 +67,10 @@ class Retention(ABC):
 
     @abstractmethod
     def chosen(self, past: tuple[Past, ...], distance: Distance) -> tuple[Past, ...]:
-        """The sessions that stay, once the newest, the last of them, has come in."""
+        """The sessions of `past` that stay in the archive; the last of them is new."""
 
     def added(self, past: tuple[Past, ...], new: Past, distance: Distance) -> tuple[Past, ...]:
-        """The sessions that stay when `new` comes in."""
+        """The sessions that stay in the archive when `new` is added."""
         if sum(size_bytes((p.model, p.gradient)) for p in (*past, new)) > self.memory * 2**20:
             new = new._replace(model=tree_map(on_disk, new.model), gradient=on_disk(new.gradient))
         return self.chosen((*past, new), distance)
@@ -78,7 +78,7 @@ class Retention(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class All(Retention):
-    """Every session: 2Z numbers each."""
+    """All sessions stay in the archive: 2Z numbers each."""
 
     def chosen(self, past: tuple[Past, ...], distance: Distance) -> tuple[Past, ...]:
         return past
@@ -86,7 +86,7 @@ class All(Retention):
 
 @dataclass(frozen=True, kw_only=True)
 class Last(Retention):
-    """The last H sessions ("limited history" in section V)."""
+    """The last H sessions stay in the archive ("limited history" in section V)."""
 
     H: int = 10
 
@@ -100,7 +100,7 @@ class Last(Retention):
 
 @dataclass(frozen=True, kw_only=True)
 class Diverse(Last):
-    """The H most diverse sessions ("selective retention"): from the newest, always the farthest next."""
+    """H diverse sessions stay ("selective retention"): the newest, then always the one farthest from them."""
 
     def chosen(self, past: tuple[Past, ...], distance: Distance) -> tuple[Past, ...]:
         stays, left = [past[-1]], list(past[:-1])
@@ -111,12 +111,12 @@ class Diverse(Last):
 
 
 def on_disk(tensor: Tensor) -> Tensor:
-    """The same tensor in a mapped temporary file, which goes when the tensor goes."""
+    """A copy of the tensor in a mapped temporary file, which is deleted with the tensor."""
     if not tensor.numel():
         return tensor
     with (
         room_for(tensor.nbytes, "start.keep", "a larger start.keep.memory"),
-        NamedTemporaryFile(prefix="fedtide-", buffering=0) as file,  # the map outlives its name
+        NamedTemporaryFile(prefix="fedtide-", buffering=0) as file,  # the map outlives the name
     ):
         allocate(file, 0, tensor.nbytes)
         held = torch.from_file(file.name, shared=True, size=tensor.numel(), dtype=tensor.dtype)
@@ -124,7 +124,7 @@ def on_disk(tensor: Tensor) -> Tensor:
 
 
 def _beside(model: Model, other: Model) -> Model:
-    """The model on the device of another."""
+    """The model, moved to the device of another."""
     moved: Model = tree_map(lambda leaf: leaf.to(other.x.device), model)
     return moved
 

@@ -1,4 +1,4 @@
-"""Average: begin with the plain mean of the models of all earlier sessions."""
+"""Average: a session begins with the unweighted mean of the final models of earlier sessions."""
 
 from dataclasses import dataclass, field
 
@@ -12,14 +12,19 @@ from fedtide.starts.base import Beginning, Begun, Start
 
 @dataclass(frozen=True, kw_only=True)
 class ArchiveAverage(Start):
-    """Every session after the pilot counts the same."""
+    """Begin with the mean of the archived models; all sessions after the pilot count the same."""
 
     keep: Retention = field(default_factory=All)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         known = not isinstance(self.keep, Diverse)
-        require(known, "start.keep", "'all' or 'last' where no gradients are computed", "diverse")
+        require(
+            known,
+            "start.keep",
+            "'all' or 'last', because this start computes no gradients",
+            "diverse",
+        )
 
     def begin(self, known: Beginning) -> Begun:
         if not known.archive.past:

@@ -1,4 +1,4 @@
-"""The contract of a start: where a session's first model comes from, and when a new one is worth it."""
+"""The base of starts: which model a session begins with, and which changes of the population need a start."""
 
 from __future__ import annotations
 
@@ -14,44 +14,45 @@ from fedtide.starts.archive import NONE, Archive, Past
 from fedtide.starts.trigger import Always, Era, Situation, Trigger
 
 
-class Rehearse(Protocol):
-    """Runs rounds of the algorithm that leave no trace with the clients; what they cost is noted."""
+class RunGradientRounds(Protocol):
+    """Runs rounds of the algorithm after which clients remember nothing of them; their costs are counted."""
 
     def __call__(self, model: Model, rounds: int, clients: int = 0) -> Model:
-        """The model after `rounds` from `model` with the session's clients, or a sample of them."""
+        """The model after `rounds` rounds from `model`, with `clients` of the session (0: all of them)."""
 
 
 class Beginning(NamedTuple):
-    """What is known when a session begins."""
+    """What a start knows when a session begins."""
 
-    number: int  # of starts before this one
+    number: int  # the number of starts before this one
     session: Session
     initial: Model  # the untrained model of this run
-    last: Model  # the global model as it stands
+    last: Model  # the current global model
     layout: Layout
     archive: Archive
-    rehearse: Rehearse
+    gradient_rounds: RunGradientRounds
 
 
 class Begun(NamedTuple):
-    """The model a session starts from, and facts about it for the journal."""
+    """The model that a session begins with, and facts about it for the journal."""
 
     model: Model
     facts: Mapping[str, Any]
-    gradient: Vector = NONE  # G_s, where one was computed
+    gradient: Vector = NONE  # G_s, if one was computed
 
 
 @dataclass(frozen=True, kw_only=True)
 class Start(ABC):
-    """Chooses the model a session begins with.
+    """Chooses the model that a session begins with.
 
-    The first P sessions are a pilot: they go on from one another and are then forgotten, and the session
-    after them begins with the untrained model, in every scheme, as in the code of the DIMC paper. With
-    `reset = false` it goes on, as in the paper's text. A trigger decides which changes are answered.
+    The first P sessions are a pilot: each continues with the model of the one before, none of them enters
+    the archive, and the session after them begins with the untrained model, in every kind of start, as in
+    the code of the DIMC paper. With `reset = false` that session continues, too, as in the paper's text. A
+    trigger decides which changes of the population lead to a new start.
     """
 
-    computes: ClassVar[bool] = False  # does it compute gradients?
-    P: int = 0  # pilot sessions
+    computes: ClassVar[bool] = False  # does this start compute gradients?
+    P: int = 0  # the number of pilot sessions
     reset: bool = True
     trigger: Trigger = field(default_factory=Always)
 
@@ -66,25 +67,25 @@ class Start(ABC):
         )
 
     def is_due(self, t: int, era: Era, known: Beginning) -> bool:
-        """Is this round's change answered with a new start? Everything begins with the first client."""
+        """Does round t begin with a new start? The first one comes with the first client."""
         if not known.number:
             return len(known.session.clients) > 0
         change = Situation(t, era, known.session, lambda clients: self.drift(era, known, clients))
         return self.trigger.is_due(change)
 
     def drift(self, era: Era, known: Beginning, clients: int) -> float:
-        """How far a gradient of so many clients lies from that of the last start; 0 without gradients."""
+        """How far a gradient of `clients` clients is from that of the last start; 0 without gradients."""
         return 0.0
 
     @abstractmethod
     def begin(self, known: Beginning) -> Begun:
-        """The first model of the session."""
+        """The model that the session begins with."""
 
     def opening(self, known: Beginning) -> Model:
-        """Where the pilot sessions and the first one after them begin."""
+        """The model that the pilot sessions and the first one after them begin with."""
         is_fresh = known.number == 0 or (known.number == self.P and self.reset)
         return known.initial if is_fresh else known.last
 
     def store(self, archive: Archive, past: Past, layout: Layout) -> Archive:
-        """The archive after a session; who needs none keeps none."""
+        """The archive after a session; by default nothing is added."""
         return archive

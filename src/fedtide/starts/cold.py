@@ -7,7 +7,7 @@ from fedtide.starts.base import Beginning, Begun, Start
 
 @dataclass(frozen=True, kw_only=True)
 class Cold(Start):
-    """Forget everything."""
+    """Begin with the untrained model, as if there had been no earlier sessions."""
 
     def begin(self, known: Beginning) -> Begun:
         return Begun(known.initial, {})

@@ -1,4 +1,4 @@
-"""Previous: go on with the model the last session ended with."""
+"""Previous: a session continues with the model that the last session ended with."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from fedtide.starts.base import Beginning, Begun, Start
 
 @dataclass(frozen=True, kw_only=True)
 class Previous(Start):
-    """What every framework does when nobody thinks about it."""
+    """Continue with the current model, as frameworks without sessions do."""
 
     def begin(self, known: Beginning) -> Begun:
         return Begun(self.opening(known), {})

@@ -1,10 +1,11 @@
 """DIMC: Chang et al., "Communication-Efficient Federated Learning under Dynamic Device Arrival and
 Departure: Convergence Analysis and Algorithm Design", Algorithm 1.
 
-When a session begins, V rounds from one fixed pilot model tell where its clients pull: G_s. The models of
-earlier sessions are then mixed, the nearer their G_z the more weight. As in the authors' code, gradient
-rounds run at half the learning rate, and `distance` is by default the mean over weight tensors of the
-distance between their normalised gradients, which makes R a number without unit; "two-norm" is Eq. 19.
+When a session begins, its clients train for V rounds from a fixed pilot model; the difference G_s between
+the result and the pilot model is the session's gradient. The session then begins with a mixture of the
+models of earlier sessions z, which weigh the more, the nearer their G_z is to G_s. As in the authors' code,
+gradient rounds run at half the learning rate, and `distance` is by default the mean over weight tensors of
+the distance between the normalised gradients, which makes R a number without a unit; "two-norm" is Eq. 19.
 """
 
 import math
@@ -22,27 +23,33 @@ from fedtide.starts.archive import All, Archive, Past, Retention
 from fedtide.starts.base import Beginning, Begun, Start
 from fedtide.starts.trigger import Era
 
-TINY = 1e-12  # below this a gradient has no direction
+TINY = 1e-12  # a gradient below this norm counts as 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Similarity(Start):
-    """A mix of earlier models, weighted by the similarity of computed gradients."""
+    """A mixture of earlier models, weighted by the similarity of gradients that clients compute (DIMC)."""
 
     computes: ClassVar[bool] = True
     P: int = 1
-    V: int = 1  # gradient rounds
-    R: float = 10.0  # 0: the plain average; large: the nearest session alone
-    clients: int = 0  # sampled for the gradient rounds; 0: all
+    V: int = 1  # the number of gradient rounds
+    R: float = 10.0  # 0: the unweighted mean; large: only the nearest session
+    clients: int = 0  # clients that take part in gradient rounds; 0: all
     distance: Literal["normalised", "two-norm"] = "normalised"
     pilot: Literal["average", "ema", "good"] = "average"
-    beta: float = 0.9  # of the "ema" pilot
-    good: float = 0.8  # training accuracy that lets a session into the "good" pilot
+    beta: float = 0.9  # the decay of the "ema" pilot
+    good: float = 0.8  # training accuracy from which a session counts in the "good" pilot
     keep: Retention = field(default_factory=All)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.P >= 1, "start.P", "at least 1", self.P, "The pilot model comes from there.")
+        require(
+            self.P >= 1,
+            "start.P",
+            "at least 1",
+            self.P,
+            "The pilot model is made of the pilot sessions.",
+        )
         require(self.V >= 1, "start.V", "at least 1", self.V)
         require(self.R >= 0, "start.R", "zero or positive", self.R)
         require(self.clients >= 0, "start.clients", "zero or positive", self.clients)
@@ -66,10 +73,10 @@ class Similarity(Start):
         return Begun(known.archive.mixed(mu, known.initial), facts, g)  # Eq. 18
 
     def gradient(self, known: Beginning, clients: int) -> Vector:
-        """G_s: how far V rounds of so many clients lead from the pilot model (Eq. 17)."""
+        """G_s: the change of the pilot model in V rounds with `clients` clients (Eq. 17)."""
         pilot = known.archive.pilot
         assert isinstance(pilot, Model)
-        return known.rehearse(pilot, self.V, clients).x - pilot.x
+        return known.gradient_rounds(pilot, self.V, clients).x - pilot.x
 
     def gap(self, one: Vector, other: Vector, layout: Layout) -> float:
         """The distance between two computed gradients."""
@@ -78,7 +85,7 @@ class Similarity(Start):
         return normalised_distance(one, other.to(one), layout)
 
     def drift(self, era: Era, known: Beginning, clients: int) -> float:
-        if not era.gradient.numel():  # the pilot, which ends with the first change
+        if not era.gradient.numel():  # in the pilot, where every change leads to a start
             return math.inf
         return self.gap(self.gradient(known, clients), era.gradient, known.layout)
 
@@ -92,13 +99,13 @@ class Similarity(Start):
         return Archive(mixed([p.model for p in pilots], self.pilot_weights(pilots)))  # line 12
 
     def pilot_weights(self, pilots: tuple[Past, ...]) -> Tensor:
-        """How much each pilot session counts in the pilot model."""
+        """The weight of each pilot session in the pilot model."""
         weights = torch.ones(len(pilots))
         if self.pilot == "ema":  # Eq. 30
             ages = torch.arange(len(pilots) - 1.0, -1, -1)
             weights = (1 - self.beta) * torch.full_like(ages, self.beta).pow(ages)
-            weights[0] /= 1 - self.beta  # the oldest counts for all before it
-        if self.pilot == "good":  # at least the best one
+            weights[0] /= 1 - self.beta  # the first term of an exponential moving average
+        if self.pilot == "good":  # or the best one, if none is good
             accuracy = torch.tensor([p.accuracy for p in pilots])
             weights = (accuracy >= min(self.good, float(accuracy.max()))).float()
         total: Tensor = weights.sum()

@@ -1,8 +1,8 @@
-"""Triggers: when clients came or went, is a new start worth its cost?
+"""Triggers: which changes of the population lead to a new start.
 
-Both DIMC papers leave this to future work. A trigger compares the clients that exist now with those of
-the last start, so that small changes add up and a client that leaves and returns counts for nothing.
-Hysteresis: every start sets what is compared anew, and none follows within `rest` rounds.
+Both DIMC papers leave this to future work. A trigger compares the clients that exist now with those of the
+last start, so that small changes add up, and a client that leaves and returns is no change. Hysteresis: the
+comparison is always with the last start, and none follows within `rest` rounds.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from fedtide.starts.archive import NONE, Past
 class Era(NamedTuple):
     """The rounds since the last start."""
 
-    number: int = -1  # of starts before that one
-    first: int = 0
-    clients: Ids = np.empty(0, dtype=np.int64)  # who existed then
-    gradient: Vector = NONE  # G_s, where that start computed one
-    accuracy: float = 0.0  # of training, in the last round
-    peak: float = 0.0  # the highest of these
+    number: int = -1  # the number of starts before that one
+    first: int = 0  # its first round
+    clients: Ids = np.empty(0, dtype=np.int64)  # the clients that existed at the start
+    gradient: Vector = NONE  # G_s, if the start computed one
+    accuracy: float = 0.0  # training accuracy in the last round
+    peak: float = 0.0  # the highest training accuracy since the start
 
     def over(self, model: Model) -> Past:
-        """What the archive may keep of it, once it is over."""
+        """The finished era as the archive keeps it; `model` is its final model."""
         return Past(self.number, model, self.gradient, self.accuracy)
 
     def after(self, accuracy: float) -> Era:
@@ -40,16 +40,17 @@ class Era(NamedTuple):
 
 
 class Situation(NamedTuple):
-    """What a trigger sees."""
+    """What a trigger knows when it decides."""
 
     t: int
     era: Era
-    session: Session  # who exists now
-    distance: Callable[[int], float]  # from the last start's gradient to one of so many clients
+    session: Session  # the present session
+    # From the last start's gradient to one that this many clients compute now; that costs gradient rounds.
+    distance: Callable[[int], float]
 
     @property
     def turnover(self) -> float:
-        """The share of clients that exist either now or at the last start, but not both."""
+        """Of the clients that exist now or existed at the last start, the share that did not at both."""
         then, now = self.era.clients, self.session.clients
         common = len(np.intersect1d(then, now, assume_unique=True))
         return 1 - common / max(1, len(then) + len(now) - common)
@@ -57,22 +58,23 @@ class Situation(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Trigger(ABC):
-    """Decides which changes lead to a new start."""
+    """Decides which changes of the population lead to a new start."""
 
     measures: ClassVar[bool] = False  # does it need gradients?
-    listens: ClassVar[bool] = (
-        False  # can news come in any round, not only with a change of clients?
-    )
-    rest: int = 1  # the fewest rounds between two starts
+    listens: ClassVar[bool] = False  # may it fire in any round, not only when a session begins?
+    rest: int = 1  # the least number of rounds between two starts
 
     def __post_init__(self) -> None:
         require(self.rest >= 1, "start.trigger.rest", "at least 1", self.rest)
 
     def is_due(self, change: Situation) -> bool:
-        """Is a new start worth its cost? Never without clients, and only where there is news."""
+        """Does this round begin with a new start? Never without clients or within `rest` rounds of the last.
+
+        A trigger that does not listen is asked when a session begins, and when `rest` rounds have passed.
+        """
         waited = change.t - change.era.first - self.rest
-        news = self.listens or change.t == change.session.first or waited == 0
-        return news and waited >= 0 and len(change.session.clients) > 0 and self.fires(change)
+        asked = self.listens or change.t == change.session.first or waited == 0
+        return asked and waited >= 0 and len(change.session.clients) > 0 and self.fires(change)
 
     @property
     def is_steady(self) -> bool:
@@ -81,12 +83,12 @@ class Trigger(ABC):
 
     @abstractmethod
     def fires(self, change: Situation) -> bool:
-        """The same, for a trigger that has rested."""
+        """Is the change large enough for a new start?"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Always(Trigger):
-    """At every change, and whenever a session is announced."""
+    """A start at every change of the population, and at the beginning of every session."""
 
     @property
     def is_steady(self) -> bool:
@@ -98,7 +100,7 @@ class Always(Trigger):
 
 @dataclass(frozen=True, kw_only=True)
 class Turnover(Trigger):
-    """Once this share of the clients, those of the last start and those of now, came or went."""
+    """A start once `share` of the clients, those of the last start and the present ones, came or went."""
 
     share: float = 0.5
 
@@ -112,7 +114,7 @@ class Turnover(Trigger):
 
 @dataclass(frozen=True, kw_only=True)
 class Drop(Trigger):
-    """Once training accuracy fell `by` this much below its peak since the last start."""
+    """A start once the training accuracy has fallen `by` this much below its peak since the last start."""
 
     listens: ClassVar[bool] = True
     by: float = 0.2
@@ -127,9 +129,10 @@ class Drop(Trigger):
 
 @dataclass(frozen=True, kw_only=True)
 class Signature(Turnover):
-    """Once a gradient computed by a few clients lies farther than `distance` from the last start's.
+    """A start once a gradient of a few clients is farther than `distance` from that of the last start.
 
-    It looks, at the price of V rounds of `clients` clients, when `share` of the clients came or went.
+    The gradient is computed, at the cost of V rounds with `clients` clients, when `share` of the clients came
+    or went.
     """
 
     measures: ClassVar[bool] = True
