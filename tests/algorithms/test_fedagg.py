@@ -352,7 +352,7 @@ WRONG = [
         {"reach": 0.5},
         "algorithm.reach must be at least 1, or 0 for no such bound. Got 0.5.",
     ),
-    (History, {"every": 0}, "algorithm.reading.every must be at least 1. Got 0."),
+    (EarlierTerms, {"every": 0}, "algorithm.reading.every must be at least 1. Got 0."),
     (Pretrain, {"iterations": 0}, "algorithm.reading.iterations must be at least 1. Got 0."),
     (Pretrain, {"tolerance": -1}, "algorithm.reading.tolerance must be zero or positive. Got -1."),
     (Pretrain, {"damping": 1}, "algorithm.reading.damping must be in [0, 1). Got 1."),

@@ -40,6 +40,12 @@ class EmbedHead(nn.Module):
 class ModelSpec(ABC):
     """The settings of one kind of model."""
 
+    @classmethod
+    def adopt(cls, found: Any, settings: Mapping[str, Any]) -> ModelSpec | None:
+        """A specification from what `file.py:name` or Python gives: a class of nn.Module."""
+        is_module = isinstance(found, type) and issubclass(found, nn.Module)
+        return OwnModule(module=found, settings=settings) if is_module else None
+
     @abstractmethod
     def build(self, shape: Shape, classes: int, vocabulary: int = 0) -> nn.Module:
         """Make a model for inputs of this shape; its weights are drawn from torch's generator."""
