@@ -8,15 +8,22 @@ from importlib.resources import files
 import pytest
 
 import fedtide
+from fedtide import extend
+from fedtide.run.kinds import KINDS
 
 SURFACE = {
+    "Cell",
+    "Checkpointing",
     "Data",
-    "EngineChoice",
     "Evaluation",
     "Experiment",
+    "Faults",
     "FedTideError",
+    "Fleet",
+    "FlowerSettings",
     "History",
     "Outcome",
+    "Privacy",
     "Study",
     "Train",
     "__version__",
@@ -31,6 +38,25 @@ SURFACE = {
 
 def test_the_surface_changes_on_purpose_only():
     assert set(fedtide.__all__) == SURFACE
+
+
+def test_every_built_in_kind_is_a_public_name():
+    for kinds in KINDS.values():
+        for kind in kinds.built_in.values():
+            assert getattr(fedtide, kind.__name__) is kind
+
+
+def test_type_checkers_see_the_same_names():
+    stub = files("fedtide").joinpath("__init__.pyi").read_text()
+    listed = {line.rpartition(" as ")[2] for line in stub.splitlines() if " as " in line}
+    assert listed | {"__version__"} == set(dir(fedtide))
+
+
+def test_what_authors_import_exists_and_is_documented():
+    assert sorted(extend.__all__) == extend.__all__
+    for name in extend.__all__:
+        item = getattr(extend, name)
+        assert not inspect.isclass(item) or inspect.getdoc(item), name
 
 
 def test_all_names_exist_and_are_documented():

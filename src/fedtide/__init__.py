@@ -1,9 +1,9 @@
 """FedTide: federated learning for populations of clients that come and go.
 
 Everything that a user of FedTide needs from Python is here: `run`, `Experiment`, `load`, `run_study` and the
-other names of `__all__`, and the class of every built-in kind, such as `FedProx` or `Dirichlet`. Authors of new
-kinds import `fedtide.extend`. Names are imported when they are first used, so that `fedtide --help` does not
-wait for PyTorch; `__init__.pyi` lists them all for type checkers.
+other names of `__all__`, and the class of every built-in kind, such as `FedProx` or `Dirichlet`. Authors of
+new kinds import `fedtide.extend`. Names are imported when they are first used, so that `fedtide --help` does
+not wait for PyTorch; `__init__.pyi` lists them all for type checkers.
 """
 
 from importlib import import_module
@@ -15,11 +15,7 @@ __version__ = version("fedtide")
 _HOMES = {
     "fedtide.config": ("load",),
     "fedtide.core.errors": ("FedTideError",),
-    "fedtide.data.own": (
-        "from_huggingface",
-        "from_tensors",
-        "from_torch",
-    ),
+    "fedtide.data.own": ("from_huggingface", "from_tensors", "from_torch"),
     "fedtide.data.source": ("Data",),
     "fedtide.engines.kinds": ("FlowerSettings",),
     "fedtide.guard.faults": ("Faults",),
@@ -27,17 +23,11 @@ _HOMES = {
     "fedtide.measure.evaluation": ("Evaluation",),
     "fedtide.network.device": ("Fleet",),
     "fedtide.record.checkpoint": ("Checkpointing",),
-    "fedtide.run.execute": (
-        "Outcome",
-        "run_study",
-    ),
+    "fedtide.run.execute": ("Outcome", "run_study"),
     "fedtide.run.experiment": ("Experiment",),
     "fedtide.run.history": ("History",),
     "fedtide.run.loop": ("run",),
-    "fedtide.run.study": (
-        "Cell",
-        "Study",
-    ),
+    "fedtide.run.study": ("Cell", "Study"),
     "fedtide.training.train": ("Train",),
 }
 __all__ = sorted(["__version__", *(name for names in _HOMES.values() for name in names)])
