@@ -105,6 +105,10 @@ def test_list_shows_every_kind(room, tmp_path):
     assert all(kind in done.stdout for kind in (DATASETS if room == "datasets" else ROOMS[room]))
 
 
+def test_list_prints_brackets_as_they_are(tmp_path):
+    assert "fedtide[fast]" in fedtide("list", "engines", cwd=tmp_path).stdout
+
+
 def test_data_describes_a_dataset(tmp_path):
     done = fedtide("data", "digits", cwd=tmp_path)
     assert "1,442 training and 355 test examples, 10 labels" in done.stdout

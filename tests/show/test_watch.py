@@ -16,8 +16,8 @@ import pytest
 from fedtide import config, run_study
 from fedtide.core.errors import ConfigError
 from fedtide.record.folder import StudyFolder
-from fedtide.show.watch.gallery import Gallery
 from fedtide.show.watch.server import is_trusted, serve
+from fedtide.show.watch.studies import FollowedStudies
 from fedtide.show.watch.tail import Rewritten, Tail
 
 pytest.importorskip("starlette")
@@ -244,51 +244,51 @@ def killed(runs):
 
 def test_a_run_that_crashed(runs):
     journal = killed(runs)
-    gallery = Gallery(runs)
-    (study,) = gallery.studies()
+    followed = FollowedStudies(runs)
+    (study,) = followed.studies()
     assert (study["state"], study["rounds"], study["ended"]) == ("running", 8, 2)
     for path in [*runs.glob("small/1/cells/*/*/journal.jsonl"), runs / "small/1/study.json"]:
         os.utime(path, (time.time() - 90, time.time() - 90))
     if Path("/proc/locks").exists():
         with StudyFolder(runs / "small/1").locked():  # a process is at work: just a long round
-            assert Gallery(runs).studies()[0]["state"] == "running"
-    (study,) = Gallery(runs).studies()
+            assert FollowedStudies(runs).studies()[0]["state"] == "running"
+    (study,) = FollowedStudies(runs).studies()
     assert study["state"] == "quiet"
     assert study["age"] > 89
-    before = gallery.study("small/1", "", 0)
+    before = followed.study("small/1", "", 0)
     text = journal.read_text()
     journal.write_text(text[: text.index("\n") + 1])  # resumed from a checkpoint after round 1
-    after = gallery.study("small/1", before["epoch"], len(before["events"]))
+    after = followed.study("small/1", before["epoch"], len(before["events"]))
     while after["more"]:
-        after = gallery.study("small/1", after["epoch"], 0)
+        after = followed.study("small/1", after["epoch"], 0)
     assert after["epoch"] != before["epoch"]
     assert [event[:2] for event in after["events"][6:]] == [(2, 0)]
 
 
 def test_a_study_that_vanishes_or_is_run_again(runs):
-    gallery = Gallery(runs)
-    before = gallery.study("small/1", "", 0)
+    followed = FollowedStudies(runs)
+    before = followed.study("small/1", "", 0)
     shutil.rmtree(runs / "small")
-    assert gallery.studies() == []
-    assert gallery.study("small/1", before["epoch"], 12) is None
+    assert followed.studies() == []
+    assert followed.study("small/1", before["epoch"], 12) is None
     (runs / "small.toml").write_text(STUDY.replace("lr = [0.1, 0.2]", "lr = [0.3]"))
     run_study(config.load(runs / "small.toml"), runs, jobs=1)
-    again = gallery.study("small/1", before["epoch"], 12)
+    again = followed.study("small/1", before["epoch"], 12)
     assert [cell["label"] for cell in again["cells"]] == ["train.lr = 0.3"]
     assert len(again["events"]) == 6
     shutil.rmtree(runs)
-    assert gallery.studies() == []
+    assert followed.studies() == []
 
 
 def test_a_folder_that_is_one_study_and_damaged_ones(runs):
     for folder in (runs / "small", runs / "small/1"):
-        assert [study["name"] for study in Gallery(folder).studies()] == ["small/1"]
+        assert [study["name"] for study in FollowedStudies(folder).studies()] == ["small/1"]
     for name, text in {"a": "{", "b": "[]", "c": '{"cells": [{}], "seeds": [1]}'}.items():
         (runs / name).mkdir()
         (runs / name / "study.json").write_text(text)
     (runs / "d").mkdir()
     (runs / "d" / "study.json").write_text('{"cells": [{"label": "x"}], "seeds": ["../../../up"]}')
-    assert [study["name"] for study in Gallery(runs).studies()] == ["small/1"]
+    assert [study["name"] for study in FollowedStudies(runs).studies()] == ["small/1"]
 
 
 def test_every_run_of_a_study_is_followed(runs):
@@ -297,24 +297,24 @@ def test_every_run_of_a_study_is_followed(runs):
     shutil.copytree(runs / "small/1", runs / "small", dirs_exist_ok=True)
     shutil.copytree(runs / "small/1", runs / "old.previous")
     names = {"small", "small/1", "small/12"}
-    assert {study["name"] for study in Gallery(runs).studies()} == names | {"old.previous"}
-    assert {study["name"] for study in Gallery(runs / "small").studies()} == names
-    gallery = Gallery(runs)
-    assert gallery.report("small/12") == runs / "small/12/report.html"
-    assert gallery.report("small") == runs / "small/report.html"
-    assert len(gallery.study("small", "", 0)["events"]) == 12
+    assert {study["name"] for study in FollowedStudies(runs).studies()} == names | {"old.previous"}
+    assert {study["name"] for study in FollowedStudies(runs / "small").studies()} == names
+    followed = FollowedStudies(runs)
+    assert followed.report("small/12") == runs / "small/12/report.html"
+    assert followed.report("small") == runs / "small/report.html"
+    assert len(followed.study("small", "", 0)["events"]) == 12
 
 
 def test_much_is_told_in_parts(runs, monkeypatch):
-    monkeypatch.setattr("fedtide.show.watch.gallery.SENT", 5)
-    monkeypatch.setattr("fedtide.show.watch.gallery.READ", 1500)
-    gallery, events, epoch = Gallery(runs), [], ""
+    monkeypatch.setattr("fedtide.show.watch.studies.SENT", 5)
+    monkeypatch.setattr("fedtide.show.watch.studies.READ", 1500)
+    followed, events, epoch = FollowedStudies(runs), [], ""
     for _ in range(30):
-        told = gallery.study("small/1", epoch, len(events))
+        told = followed.study("small/1", epoch, len(events))
         epoch = told["epoch"]
         assert len(told["events"]) <= 5
         events += told["events"]
         if not told["more"]:
             break
     monkeypatch.undo()
-    assert events == Gallery(runs).study("small/1", "", 0)["events"]
+    assert events == FollowedStudies(runs).study("small/1", "", 0)["events"]

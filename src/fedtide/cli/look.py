@@ -6,6 +6,7 @@ import inspect
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from fedtide.cli.console import console
@@ -34,7 +35,7 @@ def list_(
             table.add_row(name, info.description, f"{info.classes} labels")
     else:
         for name, kind in ROOMS[room].items():
-            table.add_row(name, _sentence(kind), _settings(kind))
+            table.add_row(name, escape(_sentence(kind)), escape(_settings(kind)))
     console.print(table)
 
 

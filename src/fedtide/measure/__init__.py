@@ -1,1 +1,1 @@
-"""What results say."""
+"""Numbers about rounds, runs and studies: metrics, probes, results."""

@@ -1,4 +1,4 @@
-"""What a reader must know before trusting the numbers of a study; computed from its journals alone."""
+"""Warnings about the results of a study: runs that diverged, rounds without clients."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from fedtide.measure.evaluation import IN_A_ROW, TOO_HIGH, has_diverged
 from fedtide.record.line import Line
 
-MANY_EMPTY = 0.1  # of the rounds: a reader should know
-NAMED = 3  # settings; more are counted
+MANY_EMPTY = 0.1  # share of rounds without clients from which there is a warning
+NAMED = 3  # settings; further ones are only counted
 
 Runs = Mapping[int, Sequence[Line]]  # the lines of a setting's journals, by seed
 
 
 def cautions(cells: Iterable[tuple[str, Runs]]) -> list[str]:
-    """One sentence for each sort of trouble, from the label and the runs of every setting."""
+    """One sentence for each kind of problem, from the label and the runs of every setting."""
     cells = list(cells)
     return [*_divergence(cells), *_empty_rounds(cells)]
 
 
 def empty_rounds(lines: Sequence[Line]) -> int:
-    """In how many rounds no client took part."""
+    """The number of rounds in which no client took part."""
     return sum(line["cohort"] == 0 for line in lines)
 
 

@@ -1,4 +1,4 @@
-"""Who came, who left, and what clients hold: facts about a population that stay small when it is large."""
+"""Which clients arrived and left, and which labels clients hold, in few bytes for large populations, too."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from fedtide.core.types import Ids
 
-RANGES = 500  # of client numbers in one list; above, only how many clients it has is kept
+RANGES = 500  # of consecutive ids in one text; with more, only the number of clients is kept
 SHOWN = 100  # clients whose labels are kept
-CLASSES = 200  # with more labels than this, none are kept
+CLASSES = 200  # with more classes, no labels are kept
 
 
 def moves(before: Ids, now: Ids) -> dict[str, Any]:
-    """Who arrived and who left between two sessions, for the journal."""
+    """The clients that arrived and left between two sessions, for the journal."""
     both = np.intersect1d(before, now, assume_unique=True)
     came = np.setdiff1d(now, both, assume_unique=True)
     gone = np.setdiff1d(before, both, assume_unique=True)
@@ -23,7 +23,7 @@ def moves(before: Ids, now: Ids) -> dict[str, Any]:
 
 
 def counted(ids: Ids) -> dict[str, Any]:
-    """How many clients, and which: `{"clients": 4, "ids": "0-2 7"}`, without ids if that is too long."""
+    """`{"clients": 4, "ids": "0-2 7"}` for clients 0, 1, 2 and 7; without ids if the text were too long."""
     ends = _ranges(np.sort(ids))
     if len(ends) > RANGES:
         return {"clients": len(ids)}
@@ -32,27 +32,27 @@ def counted(ids: Ids) -> dict[str, Any]:
 
 
 def named(ids: str) -> Ids:
-    """The clients of `0-2 7`: 0, 1, 2, 7."""
+    """The ids that a text such as "0-2 7" stands for: 0, 1, 2, 7."""
     ends = (word.partition("-") for word in ids.split())
     ranges = [np.arange(int(first), int(last or first) + 1) for first, _, last in ends]
     return np.concatenate(ranges) if ranges else np.arange(0)
 
 
 def sample(clients: int) -> Ids:
-    """All clients, or so many of a large population, evenly spaced, that their labels can be kept."""
+    """The clients whose labels are kept: all, or at most `SHOWN` of them at equal distances."""
     step = -(-clients // SHOWN)
     return np.arange(0, clients, step)
 
 
 def holdings(ids: Ids, labels: NDArray[np.int64]) -> dict[str, Any]:
-    """What these clients hold, for the journal: examples of each label [clients, classes]."""
+    """How many examples of each label these clients hold [clients, classes], for the journal."""
     if labels.shape[1] > CLASSES:
         return {}
     return {"holdings": {"ids": counted(ids).get("ids", ""), "labels": labels.tolist()}}
 
 
 def _ranges(ids: Ids) -> NDArray[np.int64]:
-    """First and last of each stretch of consecutive numbers: [stretches, 2]."""
+    """The first and last id of each range of consecutive ids: [ranges, 2]."""
     breaks = np.flatnonzero(np.diff(ids) != 1)
     first = np.concatenate([ids[:1], ids[breaks + 1]])
     last = np.concatenate([ids[breaks], ids[-1:]])

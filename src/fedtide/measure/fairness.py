@@ -1,8 +1,8 @@
-"""Whom does the final model serve? Accuracy of clients that took part often, rarely and never.
+"""The accuracy of the final model for clients that took part often, rarely and never.
 
-A client's accuracy is the test accuracy of each label, weighted by the client's own shares of labels, so
-that clients without test data of their own, and those never seen, have one too. Often means in at least
-as many rounds as the mean client, rarely in fewer, never in none.
+A client's accuracy is the mean of the labels' test accuracies, weighted by the client's own shares of labels,
+so that clients without test data and clients that never took part have one, too. Often means in at least as
+many rounds as the mean client, rarely in fewer, never in none.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,20 +12,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
-BINS = 20  # at most, of the histogram
+BINS = 20  # of the histogram, at most
 
 
 def participations(cohorts: Iterable[Sequence[int]], clients: int) -> Ints:
-    """In how many rounds each client took part."""
+    """The number of rounds in which each client took part: [clients]."""
     ids = np.array([client for cohort in cohorts for client in cohort], dtype=np.int64)
     return np.bincount(ids, minlength=clients)
 
 
 def fairness(counts: Ints, labels: Ints, by_label: Mapping[int, float]) -> dict[str, Any]:
-    """For the journal: size and mean accuracy of each group, of all clients, and the histogram.
+    """Size and mean accuracy of each group and of all clients, and the histogram, for the journal.
 
-    `counts` [clients] are participations, `labels` [clients, classes] examples; `by_label` has the test
-    accuracy of every label that is tested. Clients that hold none of those labels are left out.
+    `counts` [clients] are numbers of rounds, `labels` [clients, classes] numbers of examples; `by_label` has
+    the test accuracy of every label in the test set. Clients that hold none of those labels are left out.
     """
     known = sorted(by_label)
     held = labels[:, known]
@@ -42,7 +42,7 @@ def fairness(counts: Ints, labels: Ints, by_label: Mapping[int, float]) -> dict[
 
 
 def _group(accuracy: NDArray[np.float64]) -> dict[str, Any]:
-    """How many clients, their mean accuracy, and that of the worst tenth of them."""
+    """The number of clients, their mean accuracy, and the mean accuracy of the worst tenth."""
     worst = np.sort(accuracy)[: -(-len(accuracy) // 10)]
     return {
         "clients": len(accuracy),
@@ -52,7 +52,7 @@ def _group(accuracy: NDArray[np.float64]) -> dict[str, Any]:
 
 
 def _histogram(counts: Ints) -> dict[str, list[int]]:
-    """How many clients took part in how many rounds; a bin reaches from its `rounds` to the next."""
+    """How many clients took part in how many rounds; a bin extends from its `rounds` to the next bin's."""
     width = max(1, -(-(int(counts.max()) + 1) // BINS))
     return {
         "rounds": list(range(0, int(counts.max()) + 1, width)),

@@ -1,11 +1,11 @@
-"""Where the time of a study went: the seconds of its journals, added up by phase."""
+"""The wall time of a study by phase of a round, added up over its journals."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from fedtide.record.line import Line
 
-# A round's phases as the journal books them, in the words of a reader.
+# The phases of a round: names in the journal and names in the table.
 PHASES = {
     "session": "sessions and starts",
     "select": "sampling and planning",
@@ -18,16 +18,16 @@ PHASES = {
 
 
 class Phase(NamedTuple):
-    """One phase of all rounds together."""
+    """One phase, added up over all rounds."""
 
     name: str
     seconds: float
     share: float  # of all phases
-    milliseconds: float  # of a round, the mean
+    milliseconds: float  # per round
 
 
 def profile(journals: Iterable[Sequence[Line]]) -> list[Phase]:
-    """The phases of these runs; the record of a round is booked with the round after it."""
+    """The phases of these runs; writing a round's line counts in the round after it."""
     lines = [line["seconds"] for journal in journals for line in journal]
     sums = {phase: sum(seconds.get(phase, 0.0) for seconds in lines) for phase in PHASES}
     total = sum(sums.values()) or 1.0

@@ -1,4 +1,4 @@
-"""A study in numbers: metrics of every cell, with mean and spread over the seeds."""
+"""The metrics of every cell of a study with mean and standard deviation over the seeds."""
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
@@ -31,7 +31,7 @@ def summarised(
 def beside_first(
     runs: Sequence[Mapping[int, Sequence[Line]]],
 ) -> list[dict[int, dict[str, list[float]]]]:
-    """For each cell and seed, how its run went beside that of the grid's first cell (Eqs. 31-32 of DIMC)."""
+    """For each cell and seed, its run compared with that of the grid's first cell (Eqs. 31-32 of DIMC)."""
     first = runs[0] if runs else {}
     return [
         {seed: against(lines, first[seed]) for seed, lines in cell.items() if seed in first}
@@ -42,23 +42,23 @@ def beside_first(
 def spread(values: Sequence[Metric]) -> dict[str, Any]:
     """Mean, sample standard deviation (0 for one seed) and the values, one per seed.
 
-    A metric that is a list, one number per session, is averaged within each seed first, since seeds may go
-    through different numbers of sessions; a seed without any does not count, and without any seed both are
-    None. Where all seeds went through equally many, `by_session` holds mean and deviation of each.
+    A metric that is a list, one number per session, is averaged within each seed first, since seeds may have
+    different numbers of sessions. Seeds with an empty list are left out; if all lists are empty, mean and
+    deviation are None. If all lists are equally long, `by_session` holds mean and deviation of each session.
     """
     listed = [value for value in values if isinstance(value, list)]
     if not listed:
         return {**_over_seeds(values), "values": list(values)}
-    own = [fmean(sessions) for sessions in listed if sessions]
-    found = {**(_over_seeds(own) if own else {"mean": None, "std": None}), "values": listed}
-    if own and is_even(listed):
+    means = [fmean(sessions) for sessions in listed if sessions]
+    found = {**(_over_seeds(means) if means else {"mean": None, "std": None}), "values": listed}
+    if means and is_even(listed):
         by_session = [_over_seeds(column) for column in zip(*listed, strict=True)]
         found["by_session"] = {key: [one[key] for one in by_session] for key in ("mean", "std")}
     return found
 
 
 def is_even(lists: Sequence[Sequence[float]]) -> bool:
-    """Did all seeds go through the same number of sessions, so that these correspond?"""
+    """Are all lists equally long, so that their sessions correspond?"""
     return len({len(sessions) for sessions in lists}) == 1
 
 

@@ -1,4 +1,4 @@
-"""What it takes to get to an accuracy that every setting reaches: rounds, simulated seconds, joules."""
+"""Rounds, simulated seconds and joules until a run reaches an accuracy that all runs reach."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ COSTS: dict[str, Callable[[Line], float]] = {
 
 
 def common_target(runs: Sequence[Sequence[Line]]) -> float | None:
-    """The highest whole percent that every run reached; None where clients change or nothing is learnt.
+    """The highest whole percentage that every run reached; None if clients change or nothing is learnt.
 
-    Where clients change, an accuracy of one session says nothing about the next: see `recovery_rounds`.
+    If clients change, an accuracy of one session says nothing about the next: see `recovery_rounds`.
     """
     if not runs or any(len(lines) < 2 for lines in runs):
         return None
@@ -29,7 +29,7 @@ def common_target(runs: Sequence[Sequence[Line]]) -> float | None:
 
 
 def to_target(lines: Sequence[Line], target: float | None) -> dict[str, Metric]:
-    """What a run spent until it was first seen at the target; costs of zero are left out."""
+    """The costs of a run up to the first test at or above the target; costs of zero are left out."""
     if target is None:
         return {}
     spent = dict.fromkeys(COSTS, 0.0)

@@ -1,1 +1,1 @@
-"""How results are seen."""
+"""How results are shown: terminal, report, tables, figures, notebooks, trackers, a live page."""

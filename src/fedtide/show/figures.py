@@ -1,4 +1,4 @@
-"""The report's charts for papers: matplotlib, one file each, with embedded fonts and the same colours."""
+"""The charts of the report as figures for papers: drawn by matplotlib, one file each, fonts embedded."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Format = Literal["pdf", "png", "svg"]
 Width = Literal["column", "page"]
 INCHES: dict[Width, tuple[float, float]] = {"column": (3.5, 2.4), "page": (7.16, 3.2)}
-LEGEND = 0.15  # inches for a line of the legend
+LEGEND = 0.15  # inches of height for each line of the legend
 STYLE: dict[Any, Any] = {
     "font.size": 8,
     "axes.labelsize": 8,
@@ -37,9 +37,9 @@ STYLE: dict[Any, Any] = {
     "lines.linewidth": 1.2,
     "legend.frameon": False,
     "legend.handlelength": 2.6,
-    "pdf.fonttype": 42,  # TrueType, embedded: what publishers ask for
-    "svg.fonttype": "path",  # outlines: the same everywhere
-    "svg.hashsalt": "fedtide",  # the same file every time
+    "pdf.fonttype": 42,  # embedded TrueType fonts, as publishers require
+    "svg.fonttype": "path",  # text as outlines, which need no font
+    "svg.hashsalt": "fedtide",  # so that the same results give the same file
     "savefig.dpi": 300,
 }
 HEAT = ("#eef2f6", "#4a9ccf", "#063a5e")  # as in the report
@@ -52,7 +52,7 @@ SYMBOLS = {"circle": "o", "diamond": "D", "cross": "+", "x": "x", "line-ns-open"
 
 
 class Drawing(NamedTuple):
-    """A figure of the report with the name of its file."""
+    """A figure of the report and the name of its file."""
 
     name: str
     traces: Sequence[Figure]
@@ -80,13 +80,14 @@ def write_figures(
                 canvas.savefig(paths[-1], format=format_, metadata=STAMPS[format_])
     except OSError as error:
         raise OutputError(
-            f"{place} must be a folder that can be written. Got: {error.strerror}. Free some space."
+            f"{place} must be a folder that can be written. Got: {error.strerror}. "
+            "Free some space or make it writable."
         ) from error
     return paths
 
 
 def drawings(chart: Chart) -> Iterator[Drawing]:
-    """The figure of a chart; where it has choices, one for each."""
+    """The figure of a chart or, if it has choices, one for each of them."""
     layout = chart.figure["layout"]
     if not chart.choices:
         yield Drawing(chart.key, chart.figure["data"], layout)
@@ -95,7 +96,7 @@ def drawings(chart: Chart) -> Iterator[Drawing]:
 
 
 def draw(canvas: Canvas, drawing: Drawing) -> None:
-    """A figure as Plotly's words describe it, by matplotlib."""
+    """Draw a Plotly figure with matplotlib."""
     axes = canvas.subplots()
     traces = [trace for trace in drawing.traces if trace.get("visible", True)]
     layout = drawing.layout
@@ -189,14 +190,14 @@ def _heat(canvas: Canvas, axes: Axes, trace: Figure, layout: Figure) -> None:
 
 
 def _ends(places: Sequence[Any]) -> tuple[float, float]:
-    """Where cells at these places begin and end; words are places 0, 1, 2."""
+    """Where the first cell begins and the last one ends; cells named by words are at 0, 1, 2, ..."""
     numbers = range(len(places)) if isinstance(places[0], str) else places
     half = (numbers[1] - numbers[0]) / 2 if len(numbers) > 1 else 0.5
     return numbers[0] - half, numbers[-1] + half
 
 
 def _sessions(axes: Axes, layout: Figure) -> None:
-    """The stripes of the sessions and their numbers."""
+    """Draw the stripes of the sessions and their numbers."""
     for stripe in layout.get("shapes", ()):
         axes.axvspan(stripe["x0"], stripe["x1"], color="#ececec", linewidth=0, zorder=0)
     for note in layout.get("annotations", ()):
@@ -207,27 +208,27 @@ def _sessions(axes: Axes, layout: Figure) -> None:
 
 def _legend(canvas: Canvas, axes: Axes) -> None:
     handles, labels = axes.get_legend_handles_labels()
-    first = dict(
-        zip(reversed(labels), reversed(handles), strict=True)
-    )  # one entry for each setting
+    # One entry for each setting: the first of its lines.
+    first = dict(zip(reversed(labels), reversed(handles), strict=True))
     names = list(dict.fromkeys(labels))
-    canvas.set_figheight(canvas.get_figheight() + LEGEND * len(names))  # the chart keeps its own
+    # The chart itself stays as high as it was.
+    canvas.set_figheight(canvas.get_figheight() + LEGEND * len(names))
     canvas.legend([first[name] for name in names], names, loc="outside upper left", ncols=1)
 
 
 def _dashes(dash: str) -> Any:
-    """Plotly's `8px,4px` as matplotlib's `(0, (4, 2))`."""
+    """Plotly's pattern `8px,4px` as matplotlib's `(0, (4, 2))`."""
     if dash == "solid":
         return "solid"
     return (0, tuple(float(part.removesuffix("px")) / 2 for part in dash.split(",")))
 
 
 def _colour(rgba: str) -> tuple[float, float, float, float]:
-    """CSS's `rgba(0,114,178,0.18)`."""
+    """A colour such as `rgba(0,114,178,0.18)` as four numbers between 0 and 1."""
     red, green, blue, alpha = (float(part) for part in rgba[5:-1].split(","))
     return red / 255, green / 255, blue / 255, alpha
 
 
 def _plain(name: str) -> str:
-    """A name of the page as text; a dollar would begin a formula."""
+    """A name from the page as plain text; an unescaped dollar sign would begin a formula."""
     return unescape(name).replace("$", r"\$")

@@ -1,4 +1,4 @@
-"""A local web page that follows studies while they run; it reads their folders and writes nothing."""
+"""A local web page that follows studies while they run; it only reads their folders."""
 
 from fedtide.show.watch.server import serve
 

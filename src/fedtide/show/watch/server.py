@@ -1,4 +1,4 @@
-"""The server behind `fedtide watch`: read-only, for one person on one machine."""
+"""The server of `fedtide watch`: read-only, for one person on one machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from fedtide.core.errors import ConfigError, needs, require
-from fedtide.show.watch.gallery import Gallery
+from fedtide.show.watch.studies import FollowedStudies
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -27,12 +27,12 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-# A report has its scripts within it; it runs them as a stranger, without a look at the other studies.
-STRANGER = {**HEADERS, "Content-Security-Policy": "sandbox allow-scripts allow-downloads"}
+# A report contains scripts; the sandbox keeps them from reading the other studies.
+SANDBOX = {**HEADERS, "Content-Security-Policy": "sandbox allow-scripts allow-downloads"}
 
 
 def serve(root: Path, host: str, port: int, announce: Callable[[str], None]) -> None:
-    """Serve the page until the process is told to stop; `announce` gets its address."""
+    """Serve the page until the process is stopped; `announce` receives its address."""
     needs("fedtide watch", "watch", "starlette", "uvicorn")
     import uvicorn
 
@@ -65,12 +65,12 @@ def _bound(host: str, port: int) -> socket.socket:
 
 
 def application(root: Path, host: str) -> ASGIApp:
-    """The pages and data of a folder, for requests that name this host."""
+    """The application that serves the page and the studies of a folder to requests for this host."""
     from starlette.applications import Starlette
     from starlette.responses import FileResponse, JSONResponse, Response
     from starlette.routing import Route
 
-    gallery = Gallery(root)
+    followed = FollowedStudies(root)
 
     def page(request: Request) -> Response:
         name = request.url.path.removeprefix("/")
@@ -78,12 +78,12 @@ def application(root: Path, host: str) -> ASGIApp:
         return Response(text, media_type=PAGE[name], headers=HEADERS)
 
     def studies(request: Request) -> Response:
-        found = {"folder": str(gallery.root), "studies": gallery.studies()}
+        found = {"folder": str(followed.root), "studies": followed.studies()}
         return JSONResponse(found, headers=HEADERS)
 
     def study(request: Request) -> Response:
         since = request.query_params.get("since", "0")
-        found = gallery.study(
+        found = followed.study(
             request.path_params["name"],
             request.query_params.get("epoch", ""),
             int(since) if since.isdecimal() else 0,
@@ -91,10 +91,10 @@ def application(root: Path, host: str) -> ASGIApp:
         return JSONResponse(found, status_code=200 if found else 404, headers=HEADERS)
 
     def report(request: Request) -> Response:
-        path = gallery.report(request.path_params["name"])
+        path = followed.report(request.path_params["name"])
         if path is None:
             return Response("There is no such report.", status_code=404, headers=HEADERS)
-        return FileResponse(path, media_type="text/html", headers=STRANGER)
+        return FileResponse(path, media_type="text/html", headers=SANDBOX)
 
     routes = [
         *(Route(f"/{name}", page) for name in PAGE),
@@ -102,13 +102,13 @@ def application(root: Path, host: str) -> ASGIApp:
         Route("/studies/{name:path}", study),
         Route("/reports/{name:path}", report),
     ]
-    return Guard(Starlette(routes=routes), host)
+    return HostGuard(Starlette(routes=routes), host)
 
 
-class Guard:
-    """Lets through only requests for this very host.
+class HostGuard:
+    """Refuses requests that name another host.
 
-    Otherwise a web page elsewhere could point a name of its own at this address and read along.
+    Otherwise a web page on another host could point its own name at this address and read the answers.
     """
 
     def __init__(self, app: ASGIApp, host: str) -> None:
@@ -133,7 +133,10 @@ def is_trusted(name: str, host: str) -> bool:
     """May a request for `name` be answered by a server bound to `host`?"""
     if name in ("localhost", host.lower()):
         return True
-    everywhere = host in ("0.0.0.0", "::")  # then any address of this machine, and its own name
+    everywhere = host in (
+        "0.0.0.0",
+        "::",
+    )  # then every address of this machine and its host name are trusted
     try:
         return ip_address(name).is_loopback or everywhere
     except ValueError:

@@ -1,4 +1,4 @@
-"""A journal read as it grows: every byte once."""
+"""Reads a journal while it grows, every byte once."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from fedtide.record.line import Line
 
 
 class Rewritten(Exception):
-    """The file is no longer the one whose beginning was read."""
+    """The file no longer begins with what was read of it."""
 
 
 class Tail:
-    """The lines that were appended to a journal since the last look."""
+    """Reads the lines that were appended to a journal since the last read."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.grown = 0.0  # when the file last changed
         self._file = 0  # its inode
         self._at = 0  # bytes read
-        self._rest = b""  # of a line that is not yet whole
+        self._rest = b""  # the beginning of an incomplete line
         self._next = 0  # the round that must come next
 
     def read(self, limit: int) -> tuple[list[Line], int]:
-        """New whole lines and how many bytes were read for them, at most `limit`."""
+        """The new complete lines, and how many bytes were read: at most `limit`."""
         try:
             about = self.path.stat()
         except FileNotFoundError:
@@ -46,7 +46,7 @@ class Tail:
         return [self._parsed(line) for line in whole], len(new)
 
     def _parsed(self, raw: bytes) -> Line:
-        """A line, which must be the next round; a journal that a resumed run cut back begins anew."""
+        """Parse a line, which must be the next round; it is not if a resumed run has cut the journal."""
         try:
             line: Line = json.loads(raw)
             if line["t"] != self._next:

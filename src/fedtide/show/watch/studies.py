@@ -1,4 +1,4 @@
-"""What the page shows: the studies of a folder and, of each that is looked at, its rounds so far."""
+"""The data of the page: the studies in a folder and the rounds of those that are shown."""
 
 from __future__ import annotations
 
@@ -15,56 +15,56 @@ from fedtide.record.folder import StudyFolder
 from fedtide.show.report.colours import look
 from fedtide.show.watch.tail import Rewritten, Tail
 
-READ = 8 << 20  # bytes of journals read for one answer, so that it comes soon
+READ = 8 << 20  # bytes of journals read for one answer, so that it is quick
 SENT = 20_000  # rounds in one answer
 PATIENCE = (
-    30.0  # seconds without news after which a run may have stopped, or ten of its longest rounds
+    30.0  # seconds without a new round after which a study may have stopped, or ten long rounds
 )
 
-# What a round is sent as; the page counts on this order.
+# The keys of a line that are sent; page.js relies on their order.
 COLUMNS = ("session", "population", "cohort", "accuracy", "loss")
 Event = tuple[Any, ...]  # run, t, the columns, seconds
 
 
-class Gallery:
-    """Follows all runs of all studies in a folder, of one study, or the one run that the folder is."""
+class FollowedStudies:
+    """Follows all studies in a folder; the folder may also be that of one study or of one of its runs."""
 
     def __init__(self, root: Path) -> None:
         self.root = root.resolve()
-        self._walls: dict[str, Wall] = {}
-        self._lock = Lock()  # one thread reads at a time
+        self._studies: dict[str, FollowedStudy] = {}
+        self._lock = Lock()  # requests come in several threads
 
     def studies(self) -> list[dict[str, Any]]:
-        """Every run of a study and how far it is, the one with the latest news first."""
+        """Every folder of every study with its progress, the one with the latest round first."""
         with self._lock:
-            walls = {name: self._wall(name, path) for name, path in self._paths().items()}
-            self._walls = {name: wall for name, wall in walls.items() if wall}
-            for wall in self._walls.values():
-                if not wall.is_finished:
-                    wall.look()
-            found = [{"name": name, **wall.progress()} for name, wall in self._walls.items()]
+            studies = {name: self._followed(name, path) for name, path in self._paths().items()}
+            self._studies = {name: study for name, study in studies.items() if study}
+            for study in self._studies.values():
+                if not study.is_finished:
+                    study.look()
+            found = [{"name": name, **study.progress()} for name, study in self._studies.items()]
         return sorted(found, key=lambda study: (study["age"], study["name"]))
 
     def study(self, name: str, epoch: str, since: int) -> dict[str, Any] | None:
-        """One study with its rounds from the number `since` on; from the first, if its epoch is another."""
+        """One study with its rounds from number `since` on, or all of them if its epoch has changed."""
         with self._lock:
-            path = self._paths().get(name)  # never a path made of what was asked for
-            wall = self._wall(name, path) if path else None
-            if wall is None:
+            path = self._paths().get(name)  # a request must not choose paths itself
+            study = self._followed(name, path) if path else None
+            if study is None:
                 return None
-            self._walls[name] = wall
-            wall.look()
-            since = since if epoch == wall.epoch else 0
-            events = wall.events[since : since + SENT]
-            more = wall.behind or since + len(events) < len(wall.events)
+            self._studies[name] = study
+            study.look()
+            since = since if epoch == study.epoch else 0
+            events = study.events[since : since + SENT]
+            more = study.behind or since + len(events) < len(study.events)
             return {
                 "name": name,
-                "epoch": wall.epoch,
+                "epoch": study.epoch,
                 "since": since,
                 "more": more,
                 "events": events,
-                **wall.about(),
-                **wall.progress(),
+                **study.about(),
+                **study.progress(),
             }
 
     def report(self, name: str) -> Path | None:
@@ -74,26 +74,26 @@ class Gallery:
         return report if report and report.is_file() and not report.is_symlink() else None
 
     def _paths(self) -> dict[str, Path]:
-        """Every run of every study by name; links that lead out of the folder are not followed."""
+        """The folders of all studies by name; symbolic links are not followed."""
         found = dict(_runs(self.root))
         if not (self.root / "study.json").is_file():
             for path in _folders(self.root):
                 found |= {} if path.name.startswith(".") else dict(_runs(path))
         return found
 
-    def _wall(self, name: str, path: Path) -> Wall | None:
-        """What is known of a study; anew if it is another study by now."""
-        known = self._walls.get(name)
+    def _followed(self, name: str, path: Path) -> FollowedStudy | None:
+        """The study in this folder; read anew if study.json has changed."""
+        known = self._studies.get(name)
         try:
             if known and known.is_current():
                 return known
-            return Wall(path)
-        except (OSError, ValueError, KeyError, TypeError):  # it vanished, or is not ours
+            return FollowedStudy(path)
+        except (OSError, ValueError, KeyError, TypeError):  # removed, or no study of FedTide
             return None
 
 
-class Wall:
-    """The rounds of one study's runs, as far as they were read."""
+class FollowedStudy:
+    """One study and the rounds of its runs that have been read so far."""
 
     _epochs = itertools.count(1)
 
@@ -107,7 +107,7 @@ class Wall:
         ]
         self.seeds = [int(seed) for seed in known["seeds"]]
         self.question = str(known.get("question", ""))
-        self.behind = False  # there is more to read at once
+        self.behind = False  # the last look did not read everything
         self._begin()
 
     def _begin(self) -> None:
@@ -116,8 +116,8 @@ class Wall:
         paths = [folder.run(number, cell["label"], seed) for (number, cell), seed in runs]
         self.events: list[Event] = []
         self._tails = [Tail(path / "journal.jsonl") for path in paths]
-        self._ends: set[int] = set()  # runs that have come to their end
-        self._longest = 0.0  # seconds of a round
+        self._ends: set[int] = set()  # runs that have finished and were read to their end
+        self._longest = 0.0  # seconds of the longest round
 
     def _stamped(self) -> tuple[int, int]:
         about = (self.path / "study.json").stat()
@@ -131,10 +131,10 @@ class Wall:
         return (self.path / "summary.json").is_file()
 
     def look(self) -> None:
-        """Read what was written since the last look."""
+        """Read what was written since the last call."""
         try:
             self._read()
-        except Rewritten:  # a run went on from an earlier round, or anew: so does the page
+        except Rewritten:  # a run was resumed or began anew: read everything again, as a new epoch
             self.epoch = f"{os.getpid()}.{next(self._epochs)}"
             self._begin()
             self.behind = True
@@ -146,7 +146,8 @@ class Wall:
         for number, tail in enumerate(self._tails):
             if number in self._ends:
                 continue
-            ended = (tail.path.parent / "run.json").is_file()  # before the last read, not after
+            # Asked before reading, so that a finished run is read to its end.
+            ended = (tail.path.parent / "run.json").is_file()
             lines, size = tail.read(left)
             left -= size
             self.events += [self._event(number, line) for line in lines]
@@ -162,7 +163,7 @@ class Wall:
         return (run, line["t"], *(line[column] for column in COLUMNS), round(seconds, 3))
 
     def progress(self) -> dict[str, Any]:
-        """How far the study is, and since when it has been silent."""
+        """How far the study is, and how long ago its last round was."""
         rounds = [cell["rounds"] for cell in self.cells]
         total = sum(rounds) * len(self.seeds) if None not in rounds else None
         finished = self.is_finished
@@ -179,7 +180,7 @@ class Wall:
         }
 
     def about(self) -> dict[str, Any]:
-        """What the study is, for its title and its legend."""
+        """Question, seeds, settings and report of the study, for title and legend."""
         return {
             "question": self.question,
             "seeds": self.seeds,
@@ -192,7 +193,7 @@ class Wall:
 
 
 def _runs(study: Path) -> Iterator[tuple[str, Path]]:
-    """The runs in a study's folder as <study>/<number>; the folder itself, if that is where results lie."""
+    """The numbered folders of a study as <study>/<number>, and the study's folder if results are in it."""
     if (study / "study.json").is_file():
         yield f"{study.parent.name}/{study.name}" if study.name.isdecimal() else study.name, study
     for path in _folders(study):
@@ -204,13 +205,13 @@ def _folders(root: Path) -> list[Path]:
     try:
         with os.scandir(root) as entries:
             names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
-    except OSError:  # not there yet, or no longer
+    except OSError:  # it does not exist, or was removed
         return []
     return [root / name for name in sorted(names)]
 
 
 def is_held(path: Path) -> bool:
-    """Is a process known to hold this folder, as one that runs the study does? Linux can tell."""
+    """Has a process locked this folder, as one that runs the study does? Known on Linux only."""
     try:
         inode = path.stat().st_ino
         locks = Path("/proc/locks").read_text(encoding="ascii").splitlines()
