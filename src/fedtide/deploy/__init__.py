@@ -1,1 +1,1 @@
-"""A study on real clients: our loop inside a Flower ServerApp, our local round inside a ClientApp."""
+"""A study on real clients over Flower: the run is a ServerApp, a client's local round a ClientApp."""

@@ -1,4 +1,4 @@
-"""What runs on a client's machine: it introduces itself, trains a round, tests a model."""
+"""What runs on a client's machine: it says who it is, trains a round, tests a model."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def client_app(file: Path, hook: Hook) -> ClientApp:
 
 
 def introduced(hook: Hook, settings: Settings) -> RecordDict:
-    """Who this is. Of its data only the number of examples and the shape of one are told."""
+    """The client's number and, of its data, only the number of examples and the shape of one."""
     about: dict[str, Any] = {"client": int(str(settings.get("partition-id", NO_NUMBER)))}
     about |= {"examples": 0, "shape": "", "dtype": ""}
     if hook.OWN:

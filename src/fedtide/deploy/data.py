@@ -1,4 +1,4 @@
-"""Where the data of a deployment are: a share of the study's own, for a try, or on the clients' machines."""
+"""The data of a deployment: a share of the study's own, to try it out, or data on the clients' machines."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ Settings = Mapping[str, Any]  # what a machine was started with: --node-config
 class Hook(Protocol):
     """The module `data.py` of an app, which its user edits."""
 
-    OWN: bool  # are the functions below to be used?
+    OWN: bool  # True: use the functions below; False: each client takes a share of the study's data
     CLASSES: int  # how many labels there are
     VOCABULARY: int  # how many tokens there are; 0 where inputs are not tokens
 
     def of_client(self, settings: Settings) -> tuple[Pair, Pair | None]:
-        """What a client trains and, if anything, tests on; called on its machine."""
+        """Training examples of a client and, if it has any, test examples; called on its machine."""
 
     def of_server(self) -> Pair | None:
-        """What the server tests on, if anything; called on its machine."""
+        """Test examples of the server, or None; called on the server's machine."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,7 @@ class Alone(Holdings):
 
 
 class Elsewhere(Holdings):
-    """The examples lie with the clients; the server knows how many, and nothing else."""
+    """Examples that only clients have; the server knows how many each client holds."""
 
     here = False
 
@@ -94,7 +94,7 @@ class Elsewhere(Holdings):
 
 
 def of_client(hook: Hook, settings: Settings) -> Own:
-    """A client's own data, as its machine sees them."""
+    """The data of a client, on its own machine."""
     train, test = hook.of_client(settings)
     dataset = from_tensors(train, test or train, hook.CLASSES)
     dataset = replace(dataset, vocabulary=hook.VOCABULARY)
@@ -102,7 +102,7 @@ def of_client(hook: Hook, settings: Settings) -> Own:
 
 
 def of_server(hook: Hook, roster: Roster) -> tuple[Own, bool]:
-    """What the server has, and whether it can test; for training, only what an input looks like."""
+    """The server's data, and whether it can test; for training it has only the shape of an input."""
     card = next(iter(roster.cards.values()))
     inputs = torch.zeros(hook.CLASSES, *card.shape, dtype=getattr(torch, card.dtype))
     train = (inputs, torch.arange(hook.CLASSES))

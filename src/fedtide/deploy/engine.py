@@ -183,7 +183,7 @@ class Flower(Engine):
 
 
 def _grown(old: Tensor, sent: Tensor, fresh: Tensor) -> Tensor:
-    """Rows after these uploads; `fresh` clients had lost theirs and began at zero again."""
+    """Rows after these uploads; rows of `fresh` clients, which had lost their memory, begin at zero."""
     old = old.to(sent)
     old = torch.where(fresh.to(sent.device).view(-1, *[1] * (old.dim() - 1)), 0, old)
     return old + sent

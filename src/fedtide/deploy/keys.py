@@ -28,7 +28,7 @@ class Keys(NamedTuple):
 
     @property
     def authority(self) -> Path:
-        """The certificate that everybody trusts."""
+        """The certificate that server and clients trust."""
         return self.folder / "ca.crt"
 
     @property
@@ -66,7 +66,7 @@ def generate(folder: Path, clients: int, hosts: Sequence[str] = ()) -> Keys:
 
 
 def _certify(keys: Keys, hosts: Sequence[str]) -> None:
-    """An authority of our own, which is forgotten once it has signed the server's certificate."""
+    """A certificate authority, whose private key is deleted once it has signed the server's certificate."""
     signer, key = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
     ca, server = _name("FedTide deployment"), _name(hosts[0])
     usage = dict.fromkeys(

@@ -31,7 +31,7 @@ class Card(NamedTuple):
 
 
 class Open(NamedTuple):
-    """A message without a reply: to whom, and until when one is looked for."""
+    """A message without a reply so far: its receiver, and until when a reply is looked for."""
 
     whom: int
     until: float
@@ -70,7 +70,7 @@ class Roster:
         return np.array(sorted(self.cards), dtype=np.int64)
 
     def look(self) -> None:
-        """Note who has left, read introductions, greet newcomers."""
+        """Remove clients that have left, read introductions, and ask new nodes to introduce themselves."""
         online = set(self.grid.get_node_ids())
         self.cards = {client: card for client, card in self.cards.items() if card.node in online}
         self._greeted, self._overdue = _living(self._greeted), _living(self._overdue)
@@ -84,7 +84,7 @@ class Roster:
     def ask(
         self, kind: str, letters: Mapping[int, RecordDict], enough: float = 1.0
     ) -> dict[int, RecordDict]:
-        """Send each client its letter; what has come back by the deadline, by client."""
+        """Send each client its message; return the replies that came by the deadline, by client."""
         asked = [client for client in letters if client in self.cards]
         messages = [self._message(letters[c], self.cards[c].node, kind) for c in asked]
         waiting = self._sent(messages, asked)
@@ -105,7 +105,7 @@ class Roster:
         return replies
 
     def counted(self) -> dict[str, int]:
-        """How many replies came too late or were errors since this was last asked; only what happened."""
+        """How many replies were late or failed since the last call; zero counts are left out."""
         counts = {"late": self.late, "failed": self.failed}
         self.late = self.failed = 0
         return {name: count for name, count in counts.items() if count}
@@ -116,7 +116,7 @@ class Roster:
         log.warning("client %d: %s", client, why)
 
     def _sort(self, message: Message, waiting: dict[str, int], got: dict[int, RecordDict]) -> None:
-        """Is it a reply of this round, an error, or one that is late?"""
+        """Sort a message: a reply of this round, an error, or a late reply."""
         name = message.metadata.reply_to_message_id
         if name in self._overdue:
             del self._overdue[name]
@@ -159,7 +159,7 @@ class Roster:
             return
         shape = tuple(int(part) for part in str(config["shape"]).split())
         card, examples = Card(node, shape, str(config["dtype"])), int(str(config["examples"]))
-        # Whoever introduces itself last has the number: a client that was restarted is a new node.
+        # The last node that claims a number has it: a client that was restarted is a new node.
         if client in self.cards:
             self._avoided[self.cards[client].node] = float("inf")
             log.warning("client %d: a new node has its number, the old one is left alone", client)
@@ -171,7 +171,7 @@ class Roster:
         )
 
     def _sent(self, messages: list[Message], whose: list[int]) -> dict[str, int]:
-        """Push messages; who they are for, by the name Flower gives them."""
+        """Push messages; return their receivers by the id that Flower gives each message."""
         names = self.grid.push_messages(messages) if messages else []
         return {name: one for name, one in zip(names, whose, strict=False) if name}
 
@@ -180,12 +180,12 @@ class Roster:
         return list(self.grid.pull_messages(wanted)) if wanted else []
 
     def _opened(self, sent: Mapping[str, int]) -> dict[str, Open]:
-        """These messages are looked after until shortly before Flower forgets them."""
+        """These messages as open ones, until shortly before Flower deletes them."""
         until = monotonic() + self.settings.deadline * (PATIENCE - 1.5)
         return {name: Open(whom, until) for name, whom in sent.items()}
 
 
 def _living(messages: Mapping[str, Open]) -> dict[str, Open]:
-    """Those that are still looked after."""
+    """The messages for which a reply may still come."""
     now = monotonic()
     return {name: message for name, message in messages.items() if message.until > now}

@@ -85,7 +85,7 @@ def deployed(cell: int, e: Experiment, roster: Roster, hook: Hook) -> Experiment
 
 
 def say(words: str) -> None:
-    """A line for whoever watches the deployment."""
+    """Print a line about the deployment."""
     Console(highlight=False).print(MARK + words, markup=False, soft_wrap=True)
 
 

@@ -17,7 +17,7 @@ from typing import Self
 from fedtide.core.errors import EngineError
 from fedtide.deploy.keys import Keys
 
-MARK = "fedtide: "  # begins every line that the server says to whoever watches
+MARK = "fedtide: "  # the mark at the beginning of every line that the server prints for the user
 START = 90.0  # seconds for a process to come up
 GRACE = 5.0  # seconds between asking processes to end and making them
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -73,7 +73,7 @@ class Deployment:
         self._call(["flwr", "supernode", "register", public, "here"])
 
     def start_client(self, number: int, key: Path | None = None, plain: bool = False) -> Process:
-        """A SuperNode for this client; `key` and `plain` are for those who should be refused."""
+        """Start a SuperNode for this client; tests use `key` and `plain` for nodes that must be refused."""
         command = ["flower-supernode", "--superlink", self.address, "--port", str(free_port())]
         command += ["--node-config", f"partition-id={number}"]
         if self.keys and not plain:
@@ -85,7 +85,7 @@ class Deployment:
         return self._start(f"client-{number}", command)
 
     def run(self, out: Path, clients: int) -> Iterator[str]:
-        """Run the app; what its server says, line by line."""
+        """Run the app; yields the lines that its server prints."""
         settings = f'out="{out.resolve()}" clients={clients}'
         command = ["flwr", "run", str(self.app), "here", "--stream", "--run-config", settings]
         self._start("run", command)
@@ -212,17 +212,17 @@ def _signal(group: int, sign: int) -> bool:
 
 
 def _living(processes: Sequence[Process], groups: set[int]) -> bool:
-    """Is anybody left of these groups?"""
+    """Is a process of these groups still running?"""
     for process in processes:
-        process.poll()  # or the dead would count
+        process.poll()  # or processes that have ended would count
     return any(_signal(group, 0) for group in groups)
 
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """A signal to stop waits until this is over, or a process could be started and not be known."""
+    """Delay signals until this is over, so that no process is started without being recorded."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # signals do not come here
+        yield  # signals reach the main thread only
         return
     caught: list[int] = []
     before = {sign: signal.signal(sign, lambda n, _: caught.append(n)) for sign in STOPS}
@@ -236,7 +236,7 @@ def undisturbed() -> Iterator[None]:
 
 
 def free_port() -> int:
-    """A port on this machine that nobody uses."""
+    """A free port on this machine."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])

@@ -1,1 +1,1 @@
-"""One run, many runs."""
+"""One run, and studies of many runs."""

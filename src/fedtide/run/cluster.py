@@ -20,11 +20,11 @@ from fedtide.run.processes import Stop
 Done = TypeVar("Done")
 Files = dict[str, bytes]  # by their place in a folder
 
-PATIENCE = 0.2  # seconds between two looks at the news
+PATIENCE = 0.2  # seconds between two looks at progress
 
 
 class Job(NamedTuple):
-    """`work(*before, folder, *after, watch, stop)`, whose files lie in a place of the folder."""
+    """A call `work(*before, folder, *after, watch, stop)`; its files are at `place` in the folder."""
 
     before: tuple[Any, ...]
     after: tuple[Any, ...]
@@ -32,7 +32,7 @@ class Job(NamedTuple):
 
 
 class Mailbox:
-    """Where jobs leave their news, and learn whether to stop."""
+    """An actor that collects the progress of all jobs and tells them whether to stop."""
 
     def __init__(self) -> None:
         self._news: list[Any] = []
@@ -55,7 +55,7 @@ class Mailbox:
 def run_remotely(
     paths: Sequence[str], payload: bytes, files: Files, mailbox: Any
 ) -> tuple[Any, Files]:
-    """One job on another machine: what came of it, None if it was stopped, and its files."""
+    """Run one job on another machine; returns its result, None if it was stopped, and its files."""
     sys.path.extend(path for path in paths if path not in sys.path)  # of a user's own classes
     work, job = cloudpickle.loads(payload)
     with TemporaryDirectory() as name:
@@ -82,9 +82,9 @@ def on_ray(
     watch: Callable[[Any], None],
     stop: Stop,
 ) -> list[Done]:
-    """Every job in a process of the cluster with so many CPUs, as many at once as there is room for.
+    """Run every job in a process of the cluster with so many CPUs, as many at once as there is room for.
 
-    Once `stop` is true they are asked to stop; who does so raises `Stopped`. If one fails the others end.
+    Once `stop` is true, jobs are asked to stop, and `Stopped` is raised. If a job fails, the others end.
     """
     mailbox: Any = ray.remote(Mailbox).options(num_cpus=0).remote()
     task: Any = ray.remote(run_remotely).options(num_cpus=cpus, max_retries=0)
@@ -147,12 +147,12 @@ def write_files(folder: Path, files: Files) -> None:
 
 
 def put_back(folder: Path, place: str, files: Files) -> None:
-    """The files that an job brought, in the place of those it set out with; run.json says it is over."""
+    """Replace the files of a job by those that it returns; run.json, the mark of a finished run, is last."""
     last = sorted(files, key=lambda name: Path(name).name == "run.json")
     write_files(folder, {name: files[name] for name in last})
     for path in sorted(
         (folder / place).rglob("*"), reverse=True
-    ):  # what lies in a folder before it
+    ):  # files before the folder that holds them
         if path.is_dir() and not any(path.iterdir()):
             path.rmdir()
         elif path.is_file() and str(path.relative_to(folder)) not in files:

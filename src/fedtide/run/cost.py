@@ -20,7 +20,7 @@ from fedtide.run.world import World
 
 
 class Drawn(NamedTuple):
-    """One round: who was asked, for which work, and what came of it."""
+    """One drawn round: the clients, their work, and what each can afford."""
 
     asked: Ids
     work: Work
@@ -33,7 +33,7 @@ class Drawn(NamedTuple):
 
 
 def cost(e: Experiment, seeds: Sequence[int], count: int) -> dict[str, Any]:
-    """Means over so many drawn rounds of every seed, and how far rounds lie apart."""
+    """Means over so many drawn rounds of every seed, and standard deviations."""
     by_seed = [list(draw(replace(e, seed=seed), count)) for seed in seeds]
     drawn = [d for each in by_seed for d in each]
     shares = [straggling(each) for each in by_seed]  # with another seed, clients are other devices
@@ -54,7 +54,7 @@ def cost(e: Experiment, seeds: Sequence[int], count: int) -> dict[str, Any]:
 
 
 def straggling(drawn: Sequence[Drawn]) -> dict[int, float]:
-    """In which share of the rounds in which it was asked each client straggled."""
+    """For each client, the share of its rounds in which it straggled."""
     late = Counter(int(client) for d in drawn for client in d.stragglers)
     asked = Counter(int(client) for d in drawn for client in d.asked)
     return {client: late[client] / asked[client] for client in sorted(asked)}

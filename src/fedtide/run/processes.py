@@ -24,7 +24,7 @@ PATIENCE = 0.2  # seconds between two looks at whether to stop
 
 
 class _Channel(NamedTuple):
-    """How a worker process speaks with the one that started it."""
+    """How a worker process and its parent exchange messages."""
 
     news: SimpleQueue[Any]  # None: no more
     stop: Event  # set when all should stop after their round
@@ -133,7 +133,7 @@ def _listening(channel: _Channel, watch: Callable[[Any], None]) -> Iterator[None
 
 
 def _wait(futures: list[Future[Any]], channel: _Channel, stop: Stop) -> None:
-    """Wait for all, pass on the wish to stop, and raise the first error."""
+    """Wait for all tasks, pass on a request to stop, and raise the first error."""
     rest = set(futures)
     while rest:
         done, rest = wait(rest, timeout=PATIENCE, return_when=FIRST_EXCEPTION)

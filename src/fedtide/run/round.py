@@ -73,7 +73,7 @@ def invite(
 
 
 def train(e: Experiment, world: World, asked: Asked, now: Now) -> Result:
-    """What reaches the server of a round: some uploads may be lost or refused."""
+    """The uploads that reach the server; some may be lost or refused."""
     ids = asked.able
     if not len(ids):
         return Result.none(now.model.x)
@@ -180,7 +180,7 @@ def line_of(asked: Asked, done: Done, scores: Mapping[str, Any]) -> Line:
 def closing_facts(
     e: Experiment, world: World, lines: Sequence[Line], model: Model
 ) -> Mapping[str, Any]:
-    """What the last line of a journal also says: fairness, and the privacy that the run has spent."""
+    """Further facts in the last line of a journal: fairness, and the privacy that the run has spent."""
     facts: dict[str, Any] = {}
     if e.evaluation.fairness:
         crowd = world.crowd

@@ -118,7 +118,7 @@ def census(e: Experiment, world: World, t: int, session: Session) -> Mapping[str
 
 @dataclass
 class GradientRounds:
-    """Rounds of the algorithm before a start: they leave a model and a bill, and clients forget them.
+    """Rounds of the algorithm before a start; they yield a model and a bill, and no client remembers them.
 
     `bill` adds up what they cost (section V of the DIMC paper).
     """

@@ -13,7 +13,7 @@ SHOW_CURSOR = b"\x1b[?25h"
 
 
 class Signals:
-    """Inside, signals are heard instead of obeyed."""
+    """Inside, SIGINT and SIGTERM only request a stop after the round."""
 
     def __init__(self) -> None:
         self.number = 0  # of the signal that came; 0: none
@@ -33,7 +33,7 @@ class Signals:
             signal.signal(number, handler)
 
     def stop(self) -> bool:
-        """Has one come?"""
+        """Has a signal come?"""
         return self.number > 0
 
     def _hear(self, number: int, frame: FrameType | None) -> None:

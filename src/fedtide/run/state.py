@@ -41,7 +41,7 @@ class Members(NamedTuple):
         return ages
 
     def among(self, session: Session) -> Members:
-        """The members when a session's clients exist: newcomers came now."""
+        """The members when the clients of a session exist; newcomers came in this round."""
         clients = np.sort(session.clients)
         since = np.full(len(clients), self.made)
         _, here, before = np.intersect1d(

@@ -1,1 +1,1 @@
-"""What one client does."""
+"""What one client does in a round."""

@@ -20,7 +20,7 @@ _CONTRACT = {base.__module__ for base in (Algorithm,)} | {"fedtide.algorithms.wr
 
 @contextmanager
 def of_client(client: int) -> Iterator[None]:
-    """Remember with an exception which client it belongs to."""
+    """Note with an exception which client it belongs to."""
     try:
         yield
     except Exception as error:

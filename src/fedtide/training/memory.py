@@ -17,7 +17,7 @@ MADV_DONTNEED = 4  # of madvise(2); not a name that every system's mmap module h
 
 
 class Memory:
-    """A growing table, one row per client seen; client ids and table rows meet only here."""
+    """A growing table with one row per client seen; it alone maps client ids to rows."""
 
     def __init__(self) -> None:
         self._slots: dict[int, int] = {}
@@ -41,7 +41,7 @@ class Memory:
         return tree_map(lambda new, old: _filled(old, new, unseen), fresh, taken)
 
     def put(self, ids: Ids, stacked: Any) -> None:
-        """Keep these rows."""
+        """Store these rows."""
         if not len(ids) or not any(True for _ in leaves(stacked)):
             return
         for client in ids.tolist():
@@ -67,21 +67,21 @@ class Memory:
         return type(self)()
 
     def clear(self) -> None:
-        """Forget everybody."""
+        """Delete all rows."""
         self._slots, self._table, self._changed = {}, None, set()
 
     @property
     def clients(self) -> Ids:
-        """Everybody who remembers something, in the order of first participation."""
+        """The clients that have a row, in the order of their first participation."""
         return np.fromiter(self._slots, np.int64, len(self._slots))
 
     @property
     def changed(self) -> Ids:
-        """Those among them whose rows changed since the last `settle`."""
+        """The clients whose rows changed since the last `settle`."""
         return np.fromiter(sorted(self._changed), np.int64, len(self._changed))
 
     def settle(self) -> None:
-        """All rows are safe on disk."""
+        """Note that all rows are in a checkpoint."""
         self._changed.clear()
 
     def _reserve(self, count: int, like: Any) -> None:
@@ -133,7 +133,7 @@ class MemoryOnDisk(Memory):
                 allocate(file, done * width, (count - done) * width)
 
     def _mapped(self, file: IO[bytes], capacity: int, like: Tensor) -> Tensor:
-        """A file as a tensor; it keeps what it holds, and rows beyond those in use take no space."""
+        """A file as a tensor; the file keeps its rows, and rows that are not in use take no space."""
         file.truncate(capacity * max(like[:1].nbytes, 1))
         self._maps.append(mmap(file.fileno(), 0))
         flat = torch.frombuffer(self._maps[-1], dtype=like.dtype)
@@ -153,7 +153,7 @@ def _close(files: list[IO[bytes]]) -> None:
 
 
 def _copied(table: Tensor, index: Tensor, new: Tensor) -> Tensor:
-    """The table with new rows, wherever they come from."""
+    """The table with new rows, which may come from another device."""
     return table.index_copy_(0, index.to(table.device), new.to(table.device))
 
 

@@ -85,7 +85,7 @@ class Sgd(Rule):
 
     @property
     def stacks(self) -> bool:
-        return type(self).step is Sgd.step  # not so for somebody's own
+        return type(self).step is Sgd.step  # not so for a user's own rule
 
     @property
     def is_plain(self) -> bool:

@@ -1,1 +1,1 @@
-"""Fast paths of the engines."""
+"""Fast paths of the engines: closed forms, compiled kernels, layers that work in place."""

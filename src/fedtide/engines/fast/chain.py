@@ -24,7 +24,7 @@ class Layer(NamedTuple):
     outputs: int
     inputs: int
     relu: bool
-    is_head: bool  # is what enters it what the model calls its features?
+    is_head: bool  # are its inputs the model's features?
 
     def of(self, vectors: Tensor) -> Tensor:
         """This layer's weights, [U, outputs, inputs], in stacked vectors."""
@@ -35,10 +35,10 @@ Chain = tuple[Layer, ...]
 
 
 class Extra(NamedTuple):
-    """The gradient of what is added to the loss: by the model itself, and by what it says of a batch."""
+    """The gradient of what is added to the loss: by the model, by its features and by its logits."""
 
     y: Tensor  # [U, dim]
-    features: Tensor | None  # [U, B, ...]; None where they are the inputs: nothing lies before them
+    features: Tensor | None  # [U, B, ...]; None where the features are the inputs
     logits: Tensor  # [U, B, classes]
 
 
@@ -58,7 +58,7 @@ def chain_of(module: nn.Module) -> Chain | None:
     named = {id(p): name for name, p in module.named_parameters()}
     places, head = _places(module), _head(module)
     if head and type(head[0]) is not nn.Linear:
-        return None  # its features are not what enters a layer
+        return None  # its features are not the inputs of a linear layer
     layers = []
     for part, then in zip(parts, [*kinds[1:], None], strict=True):
         if isinstance(part, nn.Linear):
@@ -101,7 +101,7 @@ def descend(chain: Chain, y: Tensor, batch: Batch, lr: float) -> Tensor:
 def _errors(
     chain: Chain, y: Tensor, batch: Batch, added: Addition | None = None
 ) -> tuple[list[Tensor], Tensor, Tensor, Extra | None]:
-    """What enters each layer; the gradient of the logits [U, classes, B]; what was seen [U, 3]; the extra."""
+    """The inputs of each layer, the gradient of the logits [U, classes, B], tallies [U, 3], and the extra."""
     columns = outputs(chain, y, batch.inputs)
     logits, target = columns.pop(), batch.targets[:, None]
     right = logits.max(1).indices == batch.targets  # six times as fast as argmax over columns
@@ -121,7 +121,7 @@ def _errors(
 
 
 def outputs(chain: Chain, y: Tensor, inputs: Tensor) -> list[Tensor]:
-    """What enters each layer, [U, width, B], and at last the logits [U, classes, B]."""
+    """The inputs of each layer, [U, width, B], and at the end the logits [U, classes, B]."""
     columns = [inputs.flatten(2).mT]
     for layer in chain:
         weight = layer.of(y)
@@ -136,7 +136,7 @@ def outputs(chain: Chain, y: Tensor, inputs: Tensor) -> list[Tensor]:
 def _backwards(
     chain: Chain, y: Tensor, columns: list[Tensor], back: Tensor, extra: Extra | None = None
 ) -> Iterator[tuple[Layer, Tensor, Tensor]]:
-    """Each layer from the last, what entered it, and the gradient of what left it [U, outputs, B].
+    """Each layer from the last to the first, its inputs, and the gradient of its outputs [U, outputs, B].
 
     A layer's weights may be changed once it is here: what lies before it is already computed.
     """

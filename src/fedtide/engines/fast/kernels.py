@@ -56,7 +56,7 @@ class StoredBatches(NamedTuple):
     sizes: Whole  # [U, K]: how many of a batch count; 0 ends a client's round
 
     def some(self, clients: Any, steps: slice = slice(None)) -> StoredBatches:
-        """Of these clients, at these steps."""
+        """The batches of these clients, at these steps."""
         return StoredBatches(self.inputs, *(field[clients, steps] for field in self[1:]))
 
 
@@ -77,14 +77,14 @@ class Moves(NamedTuple):
         return not (self.momentum or self.decay or self.weight) and self.shift is None
 
     def some(self, clients: slice) -> Moves:
-        """Of these clients."""
+        """The moves of these clients."""
         shift = self.shift
         return self if shift is None or shift.dim() == 1 else self._replace(shift=shift[clients])
 
 
 def gradients(chain: Chain, y: Tensor, rows: StoredBatches) -> tuple[Tensor, Tensor]:
-    """As `chain.gradients`, of one step."""
-    y = y.contiguous()  # a rule of somebody's own may have left it otherwise
+    """The same result as `chain.gradients`, for one step."""
+    y = y.contiguous()  # a user's own optimiser may return another memory order
     gradient = torch.zeros_like(y)
     return gradient, _walked(chain, y, y, gradient, rows, Moves(0.0))
 
@@ -96,7 +96,7 @@ def walk(
 
     Returns what each client saw, [U, 3], as `chain.gradients` does.
     """
-    if v is None:  # a plain step is part of the products; others need a place to add up
+    if v is None:  # a plain step is part of the products; any other needs memory for the gradient
         v = y[:0] if moves.is_plain else torch.zeros_like(y[:1])
     return _walked(chain, x[None], y, v, rows, moves)
 
@@ -134,7 +134,7 @@ def prepare(dtype: torch.dtype) -> None:
 
 @contextmanager
 def _alone(folder: str | None) -> Iterator[None]:
-    """One process compiles, the others wait and load what it made.
+    """One process compiles, the others wait and load the compiled code.
 
     Two that write to numba's cache at once may each give its code the name of the other's.
     """
@@ -167,7 +167,7 @@ def _table(chain: Chain) -> Whole:
 
 
 def _compiled(function: Function) -> Function:
-    """Sums in any order and fused steps, but what is not a number stays so: a run must notice it."""
+    """Allow sums in any order and fused operations, but keep NaN and infinity: a run must notice them."""
     options: dict[str, Any] = {"nogil": True, "fastmath": {"reassoc", "contract", "nsz"}}
     try:
         return cast(Function, njit(cache=True, **options)(function))
@@ -206,7 +206,7 @@ def _products(rows: Floats, at: Whole, weights: Floats, out: Floats) -> None:
 @_compiled
 def _four(shares: Floats, a: int, last: int, o: int) -> tuple[Any, ...]:
     """Four neighbours of column o; zeros from `last` on."""
-    if a + 3 < last:  # nearly always: one question instead of three
+    if a + 3 < last:  # the common case: one comparison instead of three
         return shares[a, o], shares[a + 1, o], shares[a + 2, o], shares[a + 3, o]
     b = shares[a + 1, o] if a + 1 < last else ZERO
     c = shares[a + 2, o] if a + 2 < last else ZERO
@@ -217,10 +217,10 @@ def _four(shares: Floats, a: int, last: int, o: int) -> tuple[Any, ...]:
 def _mixtures(rows: Floats, at: Whole, shares: Floats, into: Floats) -> None:
     """into[o] += the sum over i of shares[i, o] * rows[at[i]]: four rows and four sums at once.
 
-    To begin the innermost loop costs as much as a hundred numbers in it: short rows want large tiles.
+    Starting the innermost loop costs as much as a hundred of its numbers, so short rows use large tiles.
     """
     count, sums = shares.shape
-    spare = np.empty((3, into.shape[1]), into.dtype)  # instead of sums that there are not
+    spare = np.empty((3, into.shape[1]), into.dtype)  # in place of sums beyond the last one
     for first in range(0, count, BLOCK):
         last = min(first + BLOCK, count)
         for o in range(0, sums, 4):
@@ -244,7 +244,7 @@ def _mixtures(rows: Floats, at: Whole, shares: Floats, into: Floats) -> None:
 
 @_compiled
 def _errors(logits: Floats, labels: Whole, seen: Floats) -> None:
-    """From logits to the gradient of their mean cross entropy; adds up loss and right answers."""
+    """Turn logits into the gradient of their mean cross entropy; add up loss and correct answers."""
     count, classes = logits.shape
     loss, right, share = 0.0, 0, 1 / logits.dtype.type(count)
     for i in range(count):
@@ -271,7 +271,7 @@ def _errors(logits: Floats, labels: Whole, seen: Floats) -> None:
 def _outputs(
     layers: Whole, x: Floats, inputs: Floats, at: Whole, left: Floats, order: Whole
 ) -> None:
-    """What leaves each layer, for the rows at `at`; at last the logits."""
+    """The outputs of each layer for the rows at `at`; at the end the logits."""
     count, rows, index = len(at), inputs, at
     for n in range(len(layers)):
         w, b, outputs, width, relu = layers[n]
@@ -296,7 +296,10 @@ def _add_gradient(
     scale: Any,
     out: Floats,
 ) -> None:
-    """Add to `out`, from the error of the logits; it may be `x` itself: a layer changes when it is done."""
+    """Back-propagate the error of the logits and add the gradient to `out`.
+
+    `out` may be `x` itself: a layer is updated only after the layer below has read it.
+    """
     count = len(at)
     for n in range(len(layers) - 1, -1, -1):
         w, b, outputs, width, _ = layers[n]
@@ -321,7 +324,7 @@ def _add_gradient(
 
 @_compiled
 def _begin(x: Floats, out: Floats, anchor: Floats, shift: Floats, rates: Floats) -> None:
-    """All of a step but its gradient."""
+    """The part of a step that is not the gradient: momentum, decay, anchor and shift."""
     _, momentum, decay, weight, _ = rates
     for i in range(len(x)):
         out[i] = (momentum * out[i] if momentum else ZERO) + decay * x[i]
@@ -344,7 +347,7 @@ def _hold(error: Floats, labels: Whole, said: Floats, held: Any) -> None:
         for c in range(classes):
             other[c] = np.exp(other[c] - top)
             total += other[c]
-        row[labels[i]] += share  # so that it is the share of a softmax
+        row[labels[i]] += share  # so that it is a softmax
         for c in range(classes):
             row[c] += held * (row[c] - share * other[c] / total)
         row[labels[i]] -= share
@@ -378,7 +381,7 @@ def _walk(
     left = np.empty((len(layers), places.shape[2] * widest), y.dtype)
     said = np.empty_like(left)
     for u in range(len(y)):
-        x = _row(start, u).copy()  # where loads do not cross cache lines: a tenth faster
+        x = _row(start, u).copy()  # aligned, so that loads do not cross cache lines: a tenth faster
         out, scale = x, -lr
         if len(v):
             out, scale = _row(v, u).copy(), y.dtype.type(1)

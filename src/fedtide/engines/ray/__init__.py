@@ -1,1 +1,1 @@
-"""The Ray engine."""
+"""The Ray engine: clients in actors of a Ray cluster."""

@@ -25,8 +25,8 @@ from fedtide.engines.ray.memory import RemoteMemory
 from fedtide.engines.ray.pool import ACTORS, Place, check_room, connected
 from fedtide.training.messages import Broadcast, Report
 
-ATTEMPTS = 3  # deaths over one piece of work before it is given up
-PATIENCE = 300.0  # seconds until an actor must have settled
+ATTEMPTS = 3  # times that an actor may die over the same work before the run ends with an error
+PATIENCE = 300.0  # seconds within which an actor must hold its clients
 Answer = tuple[Any, Any, Any]  # references to what `Actor.run` returns
 INLINE = 100 << 10  # bytes: Ray brings a smaller answer straight into this process
 
@@ -77,7 +77,9 @@ class Ray(Engine):
         self.memory: RemoteMemory = RemoteMemory(self._owners, count(), WeakSet())
         self._connection = ExitStack()
         self._actors: list[Any] = []
-        self._tables: list[set[int]] = [set() for _ in range(self.spread.actors)]  # each one knows
+        self._tables: list[set[int]] = [
+            set() for _ in range(self.spread.actors)
+        ]  # that each actor has
         self._counted: dict[tuple[int, int], Ids] = {}  # of an actor and a table, in its last round
 
     def run(
@@ -153,7 +155,7 @@ class Ray(Engine):
             self._settled(number, word)
 
     def _settle(self, number: int) -> Any:
-        """Send an actor its clients; returns a reference to the word that they are there."""
+        """Send an actor its clients; returns a reference that is ready when they are there."""
         spread, share = self.spread, self.data.share(np.flatnonzero(self._owners == number))
         device = "cuda" if spread.gpus else "cpu"
         settings = Settings(
@@ -167,7 +169,7 @@ class Ray(Engine):
         return self._actors[number].settle.remote(settings, replace(share, examples=none), *arrays)
 
     def _settled(self, number: int, word: Any) -> None:
-        """Wait until an actor has settled; another one takes the place of an actor that dies over it."""
+        """Wait until an actor holds its clients; an actor that dies meanwhile is replaced."""
         for _ in range(ATTEMPTS):
             try:
                 ray.get(word, timeout=PATIENCE)
@@ -226,7 +228,7 @@ class Ray(Engine):
         )
 
     def _replace(self, number: int) -> None:
-        """Another actor in the place of one that died or cannot be reached."""
+        """Replace an actor that died or cannot be reached."""
         ray.kill(self._actors[number])
         self._actors[number] = ACTORS.take(self._place)
         self._settled(number, self._settle(number))

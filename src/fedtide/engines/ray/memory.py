@@ -52,7 +52,7 @@ class RemoteMemory(Memory):
         return RemoteMemory(self._owners, self._numbers, self._alive)
 
     def clear(self) -> None:
-        self.number = next(self._numbers)  # a table that no actor knows yet
+        self.number = next(self._numbers)  # a table that no actor has yet
         self._seen = np.zeros(len(self._owners), dtype=bool)
         self._news = np.zeros(len(self._owners), dtype=bool)  # since the last checkpoint
         self._clients: defaultdict[int, int] = defaultdict(int)  # of an actor, seen
@@ -73,7 +73,7 @@ class RemoteMemory(Memory):
 
     @property
     def alive(self) -> frozenset[int]:
-        """The tables that may still be asked for."""
+        """The numbers of tables that are still in use."""
         return frozenset(copies.number for copies in self._alive)
 
     def of(self, actor: int) -> list[Backup]:
@@ -106,7 +106,7 @@ class RemoteMemory(Memory):
         return self._fetched(ids).kept(ids)
 
     def put(self, ids: Ids, stacked: Any) -> None:
-        self.number = next(self._numbers)  # what the actors know is out of date
+        self.number = next(self._numbers)  # the rows that actors hold are out of date
         for actor in np.unique(self._owners[ids]).tolist():
             mine = np.flatnonzero(self._owners[ids] == actor)
             self.note(
@@ -116,13 +116,13 @@ class RemoteMemory(Memory):
             )
 
     def _fetched(self, ids: Ids | None) -> Memory:
-        """What these clients remember, or all, in this process; no more copies are fetched than needed."""
+        """The rows of these clients, or of all, in this process; only backups that are needed are fetched."""
         found = []
         for actor in (
             sorted(self._backups) if ids is None else np.unique(self._owners[ids]).tolist()
         ):
             wanted = np.flatnonzero(self._seen & (self._owners == actor)) if ids is None else ids
-            for backup in reversed(self.of(actor)):  # the newest copy of each
+            for backup in reversed(self.of(actor)):  # the newest backup of each client
                 some = np.intersect1d(backup.ids, wanted)
                 if len(some):
                     found.append((backup.rows, some))

@@ -21,7 +21,7 @@ QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
 
 
 class Place(NamedTuple):
-    """What an actor takes up."""
+    """The CPUs and GPUs of an actor."""
 
     cpus: int
     gpus: float
@@ -37,7 +37,7 @@ class ActorPool:
     def take(self, place: Place) -> Any:
         """An actor without work, or a new one."""
         if any(size != place for size, _ in self._idle):
-            self.close()  # they may sit where this one must go
+            self.close()  # they may hold the CPUs that this one needs
         if self._idle:
             return self._idle.pop()[1]
         cpus, gpus = place
@@ -45,11 +45,11 @@ class ActorPool:
         return kind.remote(sys.path)  # where a user's own classes lie
 
     def give_back(self, actor: Any, place: Place) -> None:
-        """An actor has done its work."""
+        """Keep an actor that has done its work for the next run."""
         self._idle.append((place, actor))
 
     def close(self) -> None:
-        """End the processes of those without work."""
+        """End the processes of idle actors."""
         for _, actor in self._idle:
             ray.kill(actor)
         self._idle = []
@@ -60,9 +60,9 @@ ACTORS = ActorPool()
 
 @contextmanager
 def connected(cpus: int) -> Iterator[None]:
-    """Ray, inside; where somebody has connected already, that connection is used and stays.
+    """Connect to Ray inside; a connection that is already there is used, and stays.
 
-    Else RAY_ADDRESS names the cluster, or one with so many CPUs runs here until the end.
+    Otherwise RAY_ADDRESS names the cluster, or a local one with so many CPUs runs until the end.
     """
     here = not ray.is_initialized()
     if here:
@@ -90,7 +90,7 @@ def check_room(actors: int, place: Place) -> None:
 
 
 def _start(cpus: int) -> None:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent to anybody
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # send no usage statistics
     address = os.environ.get("RAY_ADDRESS")
     before = signal.getsignal(signal.SIGTERM)
     try:
@@ -105,13 +105,13 @@ def _start(cpus: int) -> None:
             f"engine.kind = 'ray' must reach a Ray cluster. Got from {where}: {error}. "
             "Check the address with `ray status`, or unset RAY_ADDRESS to use this machine."
         ) from error
-    # Ray answers signals in its own way; whoever had one keeps it.
+    # Ray installs its own handler for SIGTERM; restore the one from before.
     if before != signal.SIG_DFL and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, before)
 
 
 def _knock(address: str) -> None:
-    """Raise an OSError if nobody answers at an address; Ray itself would try for minutes."""
+    """Raise an OSError if nothing listens at an address; Ray itself would try for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdigit():
         socket.create_connection((host, int(port)), timeout=10).close()
