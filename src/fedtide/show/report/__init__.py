@@ -1,1 +1,1 @@
-"""The report of a study; `page` puts it together."""
+"""The report of a study: one HTML page; page.py puts it together."""

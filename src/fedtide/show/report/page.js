@@ -8,7 +8,7 @@
   }));
   const config = { responsive: true, displaylogo: false, displayModeBar: false };
 
-  // Plotly and the data lie in the page as gzip in base64.
+  // Plotly and the CSV files are in the page as gzip in base64.
   async function unpacked(id) {
     const packed = atob(document.getElementById(id).textContent);
     const bytes = new Uint8Array(packed.length);
@@ -17,7 +17,7 @@
     return new Response(stream).text();
   }
 
-  // The page's colours, so that charts follow light and dark.
+  // The colours of the page, so that charts fit the light and the dark theme.
   function theme(figure) {
     const style = getComputedStyle(document.documentElement);
     const colour = (name) => style.getPropertyValue(name).trim();

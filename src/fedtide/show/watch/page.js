@@ -1,10 +1,10 @@
-// Follows the studies of a folder: asks every second for what is new, and draws it. Text from studies is only
-// ever set as text, never as HTML.
+// Follows the studies of a folder: asks the server every second for new rounds and draws them. Text from studies
+// is always set as text, never as HTML.
 
-const EVERY = 1000; // milliseconds between two questions
+const EVERY = 1000; // milliseconds between two requests
 const LATEST = 60; // rounds in the log
-const POINTS = 500; // of a curve; more would lie on the same pixels
-const WIDEST = 60; // sessions; more would be thinner than a line
+const POINTS = 500; // of a curve; more would share pixels
+const STRIPES = 60; // sessions at most; more would be thinner than a line
 const SVG = "http://www.w3.org/2000/svg";
 
 const part = (id) => document.getElementById(id);
@@ -14,7 +14,7 @@ const plain = (value) => (value == null ? "-" : value.toPrecision(3));
 const count = (value) => (value == null ? "-" : Number(value.toFixed(1)).toLocaleString("en"));
 
 let chosen = asked();
-let shown = null; // the study on the page, see begun()
+let shown = null; // the study on the page, made by begun()
 
 function asked() {
   return decodeURIComponent(location.hash.slice(1));
@@ -35,7 +35,7 @@ function draw(name, attributes = {}, text = null) {
   return element;
 }
 
-// ---- what is known -----------------------------------------------------------------------------------------
+// ---- the data ---------------------------------------------------------------------------------------------
 
 // Mean, lowest and highest over the seeds, round by round.
 class Curve {
@@ -54,7 +54,7 @@ class Curve {
     const step = Math.ceil(all.length / POINTS);
     return step < 2 ? all : all.filter((_, n) => n % step === 0 || n === all.length - 1);
   }
-  // The last round, counted from 0, that so many seeds have a value for; -1 if there is none.
+  // The last round, counted from 0, for which so many seeds have a value; -1 if there is none.
   last(seeds) {
     return this.rounds.findLastIndex((at) => at?.n >= seeds);
   }
@@ -67,8 +67,8 @@ class Curve {
   }
 }
 
-// How many seeds the numbers of a setting are means of: those that have come to the end, or else all that have begun.
-// At the last round that all of these have reached they are compared, never one seed's early rounds with another's late ones.
+// The number of seeds that the table averages for a setting: those that have finished or, if none has, all that have
+// begun. They are averaged at the last round that all of them have reached, so early and late rounds are not mixed.
 function counted(cell) {
   return cell.population.rounds[cell.rounds - 1]?.n || begunSeeds(cell);
 }
@@ -85,8 +85,8 @@ function begun(news) {
   return { epoch: news.epoch, since: 0, cells, sessions: [], log: [], pace: [], news };
 }
 
-// Take in new rounds; true if there were any.
-function heard(study, news) {
+// Add new rounds; true if there were any.
+function addRounds(study, news) {
   study.news = news;
   for (const [run, t, session, population, cohort, accuracy, loss, seconds] of news.events) {
     const number = Math.floor(run / news.seeds.length);
@@ -107,7 +107,7 @@ function heard(study, news) {
   return news.events.length > 0;
 }
 
-// ---- the words ---------------------------------------------------------------------------------------------
+// ---- the texts ---------------------------------------------------------------------------------------------
 
 function span(seconds) {
   if (seconds < 90) return `${Math.round(seconds)} s`;
@@ -146,7 +146,7 @@ function list(studies) {
   );
 }
 
-// Seconds that are left at the pace of the last minute, if there is one.
+// The seconds that are left at the speed of the last minute; null if it is unknown.
 function left(study) {
   const [first, last] = [study.pace[0], study.pace.at(-1)];
   const rate = (last[1] - first[1]) / (last[0] - first[0]);
@@ -216,7 +216,7 @@ function stroke(line) {
   return { stroke: line.colour, "stroke-width": 2, "stroke-dasharray": line.dash, fill: "none" };
 }
 
-// Round numbers from low to high, about `wanted` of them.
+// About `wanted` tick marks from low to high, at multiples of 1, 2 or 5 times a power of ten.
 function ticks(low, high, wanted) {
   const rough = (high - low) / wanted || 1;
   const unit = 10 ** Math.floor(Math.log10(rough));
@@ -233,31 +233,26 @@ function sessions(study) {
     if (session === spans.at(-1)?.session) spans.at(-1).last = t + 1;
     else spans.push({ session, first: t + 1, last: t + 1 });
   });
-  return spans.length > 1 && spans.length <= WIDEST ? spans : [];
+  return spans.length > 1 && spans.length <= STRIPES ? spans : [];
 }
 
-function chart(id, title, unit, lines, study, floor = null) {
-  const place = part(id);
-  const heading = make("h3", {}, title);
-  const drawn = lines.map((line) => ({ ...line, points: line.curve.points() })).filter((line) => line.points.length);
-  if (!drawn.length) {
-    place.replaceChildren(heading, make("p", { class: "wait" }, "Nothing yet."));
-    return;
-  }
-  const width = Math.max(260, place.clientWidth - 32);
+// The size of a chart and its scales: x and y turn rounds and values into pixels.
+function scales(points, unit, width, floor) {
   const height = 260;
   const edge = { left: 52, right: 12, top: 8, bottom: 42 };
-  const points = drawn.flatMap((line) => line.points);
   const least = Math.min(...points.map((p) => p.low));
   const most = Math.max(...points.map((p) => p.high));
-  const air = (most - least) * 0.05 || 1;
-  const low = floor ?? Math.max(least >= 0 ? 0 : -Infinity, least - air);
-  const high = unit === "%" ? Math.min(100, most + air) : most + air;
+  const margin = (most - least) * 0.05 || 1;
+  const low = floor ?? Math.max(least >= 0 ? 0 : -Infinity, least - margin);
+  const high = unit === "%" ? Math.min(100, most + margin) : most + margin;
   const last = Math.max(...points.map((p) => p.x), 2);
   const x = (value) => edge.left + ((value - 1) / (last - 1)) * (width - edge.left - edge.right);
   const y = (value) => height - edge.bottom - ((value - low) / (high - low)) * (height - edge.top - edge.bottom);
+  return { width, height, edge, low, high, last, x, y };
+}
 
-  const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": `${title} by round` });
+// Every second session as a stripe.
+function drawSessions(svg, { height, edge, last, x }, study) {
   for (const { session, first, last: until } of sessions(study)) {
     if (session % 2) {
       const from = x(Math.max(1, first - 0.5));
@@ -265,6 +260,9 @@ function chart(id, title, unit, lines, study, floor = null) {
       svg.append(draw("rect", { class: "session", x: from, y: edge.top, width: Math.max(0, to - from), height: height - edge.top - edge.bottom }));
     }
   }
+}
+
+function drawAxes(svg, { width, height, edge, low, high, last, x, y }, unit) {
   for (const tick of ticks(low, high, 5)) {
     svg.append(draw("line", { class: "grid", x1: edge.left, x2: width - edge.right, y1: y(tick), y2: y(tick) }));
     svg.append(draw("text", { x: edge.left - 8, y: y(tick) + 4, "text-anchor": "end" }, String(Number(tick.toPrecision(6)))));
@@ -275,23 +273,41 @@ function chart(id, title, unit, lines, study, floor = null) {
   svg.append(draw("text", { x: (edge.left + width - edge.right) / 2, y: height - 4, "text-anchor": "middle" }, "round"));
   const middle = (edge.top + height - edge.bottom) / 2;
   svg.append(draw("text", { x: 12, y: middle, "text-anchor": "middle", transform: `rotate(-90 12 ${middle})` }, unit === "%" ? "accuracy (%)" : unit));
-  for (const line of drawn) {
-    if (line.points.some((p) => p.low < p.high)) {
-      const upper = line.points.map((p) => `${x(p.x)},${y(p.high)}`);
-      const lower = line.points.map((p) => `${x(p.x)},${y(p.low)}`).reverse();
-      svg.append(draw("polygon", { points: [...upper, ...lower].join(" "), fill: line.colour, opacity: 0.12 }));
-    }
-    const path = (some) => ({ points: some.map((p) => `${x(p.x)},${y(p.y)}`).join(" "), ...stroke(line), "stroke-linejoin": "round" });
-    const ahead = line.points.filter((p) => p.x > line.common);
-    const together = line.points.slice(0, line.points.length - ahead.length);
-    svg.append(draw("polyline", path(together)));
-    if (ahead.length) svg.append(draw("polyline", { ...path([...together.slice(-1), ...ahead]), opacity: 0.35 }));
-    if (line.points.length === 1) svg.append(draw("circle", { cx: x(line.points[0].x), cy: y(line.points[0].y), r: 3, fill: line.colour }));
+}
+
+// A curve with its band; faint beyond the last round that all seeds have reached.
+function drawCurve(svg, { x, y }, line) {
+  if (line.points.some((p) => p.low < p.high)) {
+    const upper = line.points.map((p) => `${x(p.x)},${y(p.high)}`);
+    const lower = line.points.map((p) => `${x(p.x)},${y(p.low)}`).reverse();
+    svg.append(draw("polygon", { points: [...upper, ...lower].join(" "), fill: line.colour, opacity: 0.12 }));
   }
+  const path = (some) => ({ points: some.map((p) => `${x(p.x)},${y(p.y)}`).join(" "), ...stroke(line), "stroke-linejoin": "round" });
+  const ahead = line.points.filter((p) => p.x > line.common);
+  const together = line.points.slice(0, line.points.length - ahead.length);
+  svg.append(draw("polyline", path(together)));
+  if (ahead.length) svg.append(draw("polyline", { ...path([...together.slice(-1), ...ahead]), opacity: 0.35 }));
+  if (line.points.length === 1) svg.append(draw("circle", { cx: x(line.points[0].x), cy: y(line.points[0].y), r: 3, fill: line.colour }));
+}
+
+function chart(id, title, unit, lines, study, floor = null) {
+  const place = part(id);
+  const heading = make("h3", {}, title);
+  const drawn = lines.map((line) => ({ ...line, points: line.curve.points() })).filter((line) => line.points.length);
+  if (!drawn.length) {
+    place.replaceChildren(heading, make("p", { class: "wait" }, "Nothing yet."));
+    return;
+  }
+  const frame = scales(drawn.flatMap((line) => line.points), unit, Math.max(260, place.clientWidth - 32), floor);
+  const { width, height, edge } = frame;
+  const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": `${title} by round` });
+  drawSessions(svg, frame, study);
+  drawAxes(svg, frame, unit);
+  for (const line of drawn) drawCurve(svg, frame, line);
   const tip = make("div", { class: "tip", hidden: "" });
   const cursor = draw("line", { class: "cursor", y1: edge.top, y2: height - edge.bottom, visibility: "hidden" });
   svg.append(cursor);
-  svg.onpointermove = (event) => point(event, { svg, tip, cursor, drawn, x, width, edge, last, unit });
+  svg.onpointermove = (event) => showValues(event, { svg, tip, cursor, drawn, unit, ...frame });
   svg.onpointerleave = () => {
     tip.hidden = true;
     cursor.setAttribute("visibility", "hidden");
@@ -299,13 +315,13 @@ function chart(id, title, unit, lines, study, floor = null) {
   place.replaceChildren(heading, svg, tip);
 }
 
-// What the curves are at the pointer.
-function point(event, { svg, tip, cursor, drawn, x, width, edge, last, unit }) {
+// The values of the curves at the pointer.
+function showValues(event, { svg, tip, cursor, drawn, x, width, edge, last, unit }) {
   const box = svg.getBoundingClientRect();
   const at = ((event.clientX - box.left) / box.width) * width;
   const round = Math.round(1 + ((at - edge.left) / (width - edge.left - edge.right)) * (last - 1));
   const near = (line) => line.points.reduce((a, b) => (Math.abs(b.x - round) < Math.abs(a.x - round) ? b : a));
-  // Where a curve has not come to, or not yet, it says nothing.
+  // Only curves that have a point near this round.
   const reaches = ({ points }) => {
     const apart = points.length > 1 ? (points.at(-1).x - points[0].x) / (points.length - 1) : 1;
     return points[0].x - apart <= round && round <= points.at(-1).x + apart;
@@ -329,18 +345,18 @@ function point(event, { svg, tip, cursor, drawn, x, width, edge, last, unit }) {
 }
 
 function charts(study) {
-  // Up to the round `common` a curve is the mean of all seeds that have begun; beyond it, drawn faintly, of those ahead.
+  // Up to round `common` a curve is the mean of all seeds that have begun; beyond it, of those that are ahead.
   const reach = (cell) => ({ seeds: begunSeeds(cell), common: cell.population.last(begunSeeds(cell)) + 1 });
   const of = (key) => study.cells.map((cell) => ({ name: cell.label, colour: cell.colour, dash: cell.dash, curve: cell[key], ...reach(cell) }));
   chart("accuracy", "Test accuracy", "%", of("accuracy"), study);
   chart("loss", "Test loss", "loss", of("loss"), study);
   const first = study.cells.find((cell) => cell.done) ?? study.cells[0];
-  const everyone = { name: "population", colour: "var(--faint)", dash: "4 4", curve: first.population, ...reach(first) };
+  const population = { name: "population", colour: "var(--faint)", dash: "4 4", curve: first.population, ...reach(first) };
   const cohorts = of("cohort").map((line) => ({ ...line, name: `cohort: ${line.name}` }));
-  chart("clients", "Clients: population (dashed) and cohort", "clients", [everyone, ...cohorts], study, 0);
+  chart("clients", "Clients: population (dashed) and cohort", "clients", [population, ...cohorts], study, 0);
 }
 
-// ---- the conversation --------------------------------------------------------------------------------------
+// ---- the requests ------------------------------------------------------------------------------------------
 
 function status(text, kind) {
   part("link").textContent = text;
@@ -382,7 +398,7 @@ async function follow(studies) {
     if (!news || name !== chosen) return;
     const isAnew = known?.epoch !== news.epoch;
     if (isAnew) shown = begun(news);
-    const isMore = heard(shown, news);
+    const isMore = addRounds(shown, news);
     note("");
     head(shown);
     if (isMore || isAnew) [table, log, charts].forEach((show) => show(shown));
