@@ -112,10 +112,8 @@ class Checkpoints:
             finally:
                 self._segments.close()
             self._last = kept.rounds
-            for newer in found[
-                : len(problems)
-            ]:  # damaged: `_tidy` would keep them as the last ones
-                newer.unlink()
+            for damaged in found[: len(problems)]:  # else `_tidy` would keep them as the last ones
+                damaged.unlink()
             return kept
         if problems:
             raise OutputError(
@@ -169,7 +167,7 @@ class Checkpoints:
     ) -> tuple[Draft, RowTable, Any]:
         """The segment of a checkpoint, the places of clients' rows in it, and all values as JSON."""
         draft = self._segments.draft(rounds, anew)
-        rows = self._rows.kept(draft, memory, self._kinds, anew)
+        rows = self._rows.updated(draft, memory, self._kinds, anew)
         return draft, rows, pack((state, rows), self._kinds, draft.put)
 
     def _read(

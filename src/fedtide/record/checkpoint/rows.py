@@ -48,8 +48,8 @@ class RowTable(NamedTuple):
     shape: Any  # the structure of a row, packed as JSON
     width: int  # bytes of a row
 
-    def kept(self, draft: Draft, memory: Memories, kinds: Kinds, anew: bool) -> RowTable:
-        """Add the rows that changed, or all of them anew, to the draft; the table once it is written."""
+    def updated(self, draft: Draft, memory: Memories, kinds: Kinds, anew: bool) -> RowTable:
+        """Add the rows that changed, or all of them anew, to the draft; returns the new table."""
         shape, width, number = self.shape, self.width, count()
         changed, stacked = memory.kept(None if anew else memory.changed)
         if len(changed):

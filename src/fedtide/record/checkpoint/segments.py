@@ -130,9 +130,8 @@ class Segments:
             tensor: Tensor = self._open[number].get_tensor(name)
         except SafetensorError as error:
             raise ValueError(f"{self.path(number).name} has no tensor {name!r}") from error
-        return (
-            tensor.clone()
-        )  # a copy in memory: the file may be removed, and its data are not aligned
+        # A copy in memory: the file may be removed, and its data are not aligned.
+        return tensor.clone()
 
     def get(self, address: Address, device: torch.device) -> Tensor:
         """The tensor at an address, on its former storage; one object for each address."""

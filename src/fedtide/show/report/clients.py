@@ -9,13 +9,8 @@ from fedtide.show.report.charts import Chart, layout
 from fedtide.show.report.rows import ChartRow, Figure, has_several_seeds, of_row, shown
 
 DOTS = 12_000  # of a chart, over all its settings, so that the file stays small
-SYMBOLS = (
-    "circle",
-    "diamond",
-    "cross",
-    "x",
-    "triangle-up",
-)  # of local epochs 1, 2, ...; the last one for all others
+# Of local epochs 1, 2, ...; the last one is for all others.
+SYMBOLS = ("circle", "diamond", "cross", "x", "triangle-up")
 
 
 class Fact(NamedTuple):

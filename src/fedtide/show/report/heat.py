@@ -55,9 +55,7 @@ def varied(
     figure = chart.figure | {"data": views[0].data}
     cells = [v for view in views for row_ in view.data[0]["z"] for v in row_ if v is not None]
     scale = {"cmax": max(cells, default=1) or 1} | figure["layout"]["coloraxis"]
-    figure["layout"] = figure["layout"] | {
-        "coloraxis": scale
-    }  # Plotly needs both ends of the scale
+    figure["layout"] = figure["layout"] | {"coloraxis": scale}  # Plotly needs cmin and cmax
     return [chart._replace(figure=figure, choices=views if len(views) > 1 else ())]
 
 

@@ -29,9 +29,7 @@ class Raster(NamedTuple):
     """Clients over the rounds, several to a row if there are many: how many exist, how many took part."""
 
     clients: list[float]  # the middle of each row
-    there: (
-        Floats | None
-    )  # [rows, rounds]: clients that exist; None if the journal has no ids of them
+    there: Floats | None  # [rows, rounds]: clients that exist; None without their ids
     took_part: Floats  # [rows, rounds]: clients of the cohort
     sizes: Floats  # [rows]: clients that share a row
 

@@ -32,9 +32,8 @@ class _EventFiles(Logbook):
     def begin(self, run: Tracked) -> Any:
         # A resumed run is written from its first round on: hide what an earlier process wrote of it.
         page = self._writer(run.folder, purge_step=0, flush_secs=FLUSH)
-        page.add_text(
-            "study", "    " + self._source.replace("\n", "\n    ")
-        )  # Markdown: a code block
+        code = "    " + self._source.replace("\n", "\n    ")  # indented, as code in Markdown is
+        page.add_text("study", code)
         return page
 
     def write(self, page: Any, t: int, numbers: Mapping[str, float]) -> None:

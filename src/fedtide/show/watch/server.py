@@ -133,10 +133,8 @@ def is_trusted(name: str, host: str) -> bool:
     """May a request for `name` be answered by a server bound to `host`?"""
     if name in ("localhost", host.lower()):
         return True
-    everywhere = host in (
-        "0.0.0.0",
-        "::",
-    )  # then every address of this machine and its host name are trusted
+    # Bound to all addresses, the server trusts each of them and the machine's own name.
+    everywhere = host in ("0.0.0.0", "::")
     try:
         return ip_address(name).is_loopback or everywhere
     except ValueError:

@@ -17,9 +17,8 @@ from fedtide.show.watch.tail import Rewritten, Tail
 
 READ = 8 << 20  # bytes of journals read for one answer, so that it is quick
 SENT = 20_000  # rounds in one answer
-PATIENCE = (
-    30.0  # seconds without a new round after which a study may have stopped, or ten long rounds
-)
+# Seconds without a new round after which a study may have stopped; at least ten of its longest rounds.
+PATIENCE = 30.0
 
 # The keys of a line that are sent; page.js relies on their order.
 COLUMNS = ("session", "population", "cohort", "accuracy", "loss")
