@@ -120,7 +120,7 @@ RUNS = {
 ELSEWHERE = {"late", "failed", "forgot", "epsilon"}  # only with real clients
 
 
-@pytest.mark.filterwarnings("ignore:.*must meet cohorts:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:TrimmedMean:RuntimeWarning")
 def test_every_key_of_a_run_is_declared_with_its_type():
     hints, seen = get_type_hints(Line), set()
     for name, table in RUNS.items():
