@@ -195,7 +195,7 @@ def test_seeds_are_compared_at_the_same_round(page, folder):
     assert len(solid.get_attribute("points").split()) == 1
     assert len(faint.get_attribute("points").split()) == 3
     assert faint.get_attribute("opacity") == "0.35"
-    # Once seeds have come to the end, the numbers are theirs.
+    # Once seeds have finished, only they are averaged.
     made(folder / "runs/ahead/1", 5, seed_1=[0.5, 0.7, 0.9, 0.8, 0.8], seed_2=[0.1, 0.3])
     playwright.expect(cells).to_have_text(
         ["all", "7 / 15", "5 (1 of 3 seeds)", "80.0", "90.0", "0.200", "4", "2"],

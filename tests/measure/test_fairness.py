@@ -1,4 +1,4 @@
-"""Whom a model serves, by hand; and the same from a whole run and in its report."""
+"""Accuracy by how often clients took part: by hand, in a whole run and in its report."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ def test_participations():
 
 
 def test_groups_by_hand():
-    """Counts 4, 1, 0, 3: the mean is 2. Labels 0 and 1 with accuracies 0.9 and 0.5; nobody tests label 2.
+    """Counts 4, 1, 0, 3: the mean is 2. Labels 0 and 1 with accuracies 0.9 and 0.5; label 2 is not tested.
 
     Client 0: (3 * 0.9 + 1 * 0.5) / 4 = 0.8 and client 3: 0.9 came often, mean 0.85
     Client 1: 0.5 came rarely; client 2: 0.9 / 2 + 0.5 / 2 = 0.7 never (its label 2 is left out)

@@ -72,7 +72,7 @@ def test_cells_beside_the_first():
 
 
 def test_rounds_that_were_not_evaluated():
-    """Nobody there, or not this round: T counts rounds, gains count rounds that both evaluated."""
+    """Rounds without a test: T counts all rounds, gains only those that both runs tested."""
     gaps = lines([0.5], [None, 0.7, None, 0.8])
     whole = lines([0.5], [0.1, 0.2, 0.3, 0.4])
     assert time_to_accuracy(by_session(gaps)[1], 0.75) == 4

@@ -24,8 +24,8 @@ def journal(shift=0.0):
         entry |= {"clients": [t % 3], "latency": 1.0 + shift, "joules": 2.0, "absent": t % 2}
         entry |= {"lr": 0.1 / (t + 1), "snapshot": t % 2 == 0, "q": t / 10, "rates": [[0.1, 0.2]]}
         entry |= {"drift": [0.5]}
-    nobody, pair = {"clients": 0, "ids": ""}, {"clients": 2, "ids": "0-1"}
-    lines[0] |= {"start": 0, "arrived": pair, "left": nobody}
+    none, pair = {"clients": 0, "ids": ""}, {"clients": 2, "ids": "0-1"}
+    lines[0] |= {"start": 0, "arrived": pair, "left": none}
     lines[0]["holdings"] = {"ids": "0-2", "labels": [[1, 2], [3, 4], [0, 5]]}
     lines[2] |= {
         "start": 1,
@@ -33,7 +33,7 @@ def journal(shift=0.0):
         "left": {"clients": 1, "ids": "0"},
     }
     weights = {"start_weights": [0.3 + shift, 0.7 - shift], "start_from": [0, 1]}
-    lines[4] |= {"start": 2, "arrived": nobody, "left": nobody, **weights}
+    lines[4] |= {"start": 2, "arrived": none, "left": none, **weights}
     return lines
 
 

@@ -80,7 +80,6 @@ def test_draws_on_a_terminal_and_cleans_up():
     file = StringIO()
     with view(Console(file=file, force_terminal=True, width=80)) as live:
         live.watch(news("fedavg", 0, 0.6))
-        live._screen.refresh()
     assert "60.0%" in file.getvalue()
     assert file.getvalue().endswith("\x1b[1A\x1b[2K")  # the last line is erased again
 
