@@ -155,7 +155,10 @@ WRONG = [
     ({"case": "all"}, "case must be a list. Got 'all'."),
     ({"transition_rounds": "ten"}, "transition_rounds must be a whole number. Got 'ten'."),
     ({"transition_rounds": 0}, "transition_rounds must be at least 1. Got 0."),
-    ({"evaluation": {"probes": ["move"]}}, "evaluation.probes must be some of"),
+    (
+        {"evaluation": {"probes": ["move"]}},
+        "evaluation.probes[0]: 'move' is not known. Did you mean 'movement'?",
+    ),
 ]
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from fedtide import load, run_study
 from fedtide.core.errors import ConfigError
+from fedtide.engines.kinds import ENGINES
 
 STUDY = """
 [population]
@@ -20,6 +21,7 @@ seed = [1, 2]
 """
 OWN = """
 from dataclasses import dataclass
+from fedtide.algorithms.base import Algorithm
 from fedtide.algorithms.fedavg import FedAvg
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +30,23 @@ class Mine(FedAvg):
 
 class Other:
     pass
+
+@dataclass(frozen=True, kw_only=True)
+class Needy(FedAvg):
+    strength: float
+
+class Half(Algorithm):
+    pass
+"""
+
+PROBE = """
+from dataclasses import dataclass
+from fedtide.measure.probes import Probe
+
+@dataclass(frozen=True, kw_only=True)
+class Norms(Probe):
+    def measure(self, done):
+        return {}
 """
 
 
@@ -76,7 +95,32 @@ def test_its_settings_are_checked(tmp_path):
         load(written(tmp_path, "own.py:Mine", "strenth = 2"))
 
 
-def test_a_section_with_a_kind_of_its_own(tmp_path):
-    """[engine] has a field `kind`: it must not get lost as the name of a class does."""
-    study = load(written(tmp_path, "fedavg"), ["engine.kind=loop"])
-    assert study.cells[0].experiment.engine.kind == "loop"
+def test_settings_without_a_default_must_be_given(tmp_path):
+    path = written(tmp_path, "own.py:Needy")
+    with pytest.raises(
+        ConfigError, match=r"^algorithm\.strength must be set, because Needy has no"
+    ):
+        load(path)
+    assert load(path, ["algorithm.strength=2"]).cells[0].experiment.algorithm.strength == 2.0
+
+
+def test_methods_that_are_missing_are_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"'own.py:Half', which does not define \w+"):
+        load(written(tmp_path, "own.py:Half"))
+
+
+def test_an_own_probe_beside_known_ones(tmp_path):
+    (tmp_path / "norms.py").write_text(PROBE)
+    path = tmp_path / "study.toml"
+    path.write_text(
+        'train = { steps = 1 }\nevaluation = { probes = ["drift", "norms.py:Norms"] }\n'
+    )
+    drift, norms = load(path).cells[0].experiment.evaluation.probes
+    assert (type(drift).__name__, type(norms).__name__) == ("DriftProbe", "Norms")
+
+
+def test_the_engine_of_a_study_can_be_changed_by_its_name_alone(tmp_path, caplog):
+    path = written(tmp_path, "fedavg", "[engine]\nkind = 'ray'\nactors = 3\nworkers = 2")
+    study = load(path, ["engine.kind=loop"])
+    assert study.cells[0].experiment.engine == ENGINES["loop"](workers=2)
+    assert caplog.messages[-1].startswith("engine.actors is a setting of kind = 'ray'. Got kind =")

@@ -52,6 +52,12 @@ def build(kind: type, table: Table, where: str) -> Any:
                 f"{prefix}{key}: {kind.__name__} has no such setting. {choices(key, known)}"
             )
         given[known[key]] = convert(hints[known[key]], raw, f"{prefix}{key}")
+    for key, name in known.items():
+        if name not in given and not _has_default(kind, name):
+            raise ConfigError(
+                f"{prefix}{key} must be set, because {kind.__name__} has no default for it. Got nothing. "
+                "Add it to the study file."
+            )
     return kind(**given)
 
 
@@ -166,6 +172,8 @@ def own(base: type, kind: str, where: str, given: Table) -> Any:
     found = getattr(module, member, None)
     if isinstance(found, type) and issubclass(found, base):
         check_is_dataclass(found, where)
+        if missing := sorted(getattr(found, "__abstractmethods__", ())):
+            raise ConfigError(f"{must} Got {kind!r}, which does not define {', '.join(missing)}.")
         return found
     adopted = base.adopt(found, given) if found and hasattr(base, "adopt") else None
     if adopted is None:
@@ -195,6 +203,11 @@ def _fields(kind: type) -> dict[str, str]:
     """
     hints = get_type_hints(kind)
     return {f.name.rstrip("_"): f.name for f in fields(kind) if _settable(hints[f.name])}
+
+
+def _has_default(kind: type, name: str) -> bool:
+    found = next(f for f in fields(kind) if f.name == name)
+    return found.default is not MISSING or found.default_factory is not MISSING
 
 
 def _settable(hint: Any) -> bool:

@@ -18,7 +18,7 @@ from fedtide.population.process import Available, Mask
 Floats = NDArray[np.float64]
 
 
-class Rates(NamedTuple):
+class AvailabilityRates(NamedTuple):
     """The state of a process without memory: the rate at which each client is available."""
 
     p: Floats  # [clients]
@@ -78,15 +78,15 @@ class Rated(Available):
         p: Floats = (self.rate * classes * shares @ psi).clip(self.minimum, 1.0)
         return p
 
-    def start(self, crowd: Crowd, seed: int) -> Rates | Chain:
-        return Rates(self.rates_of(crowd, seed))
+    def start(self, crowd: Crowd, seed: int) -> AvailabilityRates | Chain:
+        return AvailabilityRates(self.rates_of(crowd, seed))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bernoulli(Rated):
     """Each client is available in each round independently, with probability p."""
 
-    def present(self, who: Rates, t: int, session: Session, seed: int) -> Mask:
+    def present(self, who: AvailabilityRates, t: int, session: Session, seed: int) -> Mask:
         coins = uniforms(seed, "present", t, ids=session.clients, count=1)[:, 0]
         return coins < who.p[session.clients]
 
