@@ -17,9 +17,8 @@ from fedtide.engines.base import Chunk
 from fedtide.engines.collect import Collector
 from fedtide.engines.fast.affine import Affine, decompose, matches, verify
 from fedtide.engines.fast.chain import Chain
+from fedtide.engines.fast.compiler import MADE_WITH, TARGET
 from fedtide.engines.fast.kernels import (
-    MADE_WITH,
-    TARGET,
     Moves,
     StoredBatches,
     gradients,

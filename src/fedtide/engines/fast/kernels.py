@@ -6,45 +6,24 @@ client's batch stays in the cache from the first product to the last. Needs numb
 
 from __future__ import annotations
 
-import logging
-import os
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from functools import cache
-from multiprocessing import parent_process
-from os import environ
-from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from llvmlite.binding import get_host_cpu_name
-from numba import __version__ as numba_version
-from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
 from fedtide.algorithms.base import Teacher
 from fedtide.core.types import Vector
 from fedtide.engines.fast.chain import Chain, Layer
-
-if sys.platform != "win32":
-    from fcntl import LOCK_EX, flock
+from fedtide.engines.fast.compiler import compiled, compiling
 
 Floats = NDArray[Any]  # float32 or float64
 Whole = NDArray[np.int64]
-Function = TypeVar("Function", bound=Callable[..., object])
 
 BLOCK = 32  # rows that a product goes through before it turns to the next weights: they stay in the cache
 ZERO = np.float32(0)
-MADE_WITH = f" and numba {numba_version}"
-TARGET = f", compiled for {environ.get('NUMBA_CPU_NAME') or get_host_cpu_name()}"
-NOWHERE = (
-    "It cannot be kept for the next run: let NUMBA_CACHE_DIR name a folder that can be written to."
-)
-
-log = logging.getLogger("fedtide")
 
 
 class StoredBatches(NamedTuple):
@@ -120,34 +99,10 @@ def _walked(
 @cache
 def prepare(dtype: torch.dtype) -> None:
     """Compile, or load what was compiled before: once in every process, before anything is timed."""
-    known: Any = _walk
-    kept, line = known.stats.cache_path, known.py_func.__code__.co_firstlineno
-    if parent_process() is None and kept is None:
-        log.warning("Compiling for this processor: about ten seconds. %s", NOWHERE)
-    elif parent_process() is None and not any(Path(kept).glob(f"compiled._walk-{line}.*.nbi")):
-        log.warning("Compiling for this processor: about ten seconds, once for an installation.")
     y, one = torch.zeros(1, 2, dtype=dtype), np.ones((1, 1, 1), np.int64)
     chain = (Layer(slice(0, 1), slice(1, 2), 1, 1, relu=False, is_head=False),)
-    with _alone(kept):
+    with compiling(_walk):
         gradients(chain, y, StoredBatches(y[:, :1].numpy(), 0 * one, 0 * one, one[0]))
-
-
-@contextmanager
-def _alone(folder: str | None) -> Iterator[None]:
-    """One process compiles, the others wait and load the compiled code.
-
-    Two that write to numba's cache at once may each give its code the name of the other's.
-    """
-    if folder is None or sys.platform == "win32":
-        yield
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        with suppress(OSError):  # a file system without locks
-            flock(handle, LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
 
 
 def _table(chain: Chain) -> Whole:
@@ -166,16 +121,7 @@ def _table(chain: Chain) -> Whole:
     )
 
 
-def _compiled(function: Function) -> Function:
-    """Allow sums in any order and fused operations, but keep NaN and infinity: a run must notice them."""
-    options: dict[str, Any] = {"nogil": True, "fastmath": {"reassoc", "contract", "nsz"}}
-    try:
-        return cast(Function, njit(cache=True, **options)(function))
-    except RuntimeError:  # numba finds no folder to write to: every process compiles for itself
-        return cast(Function, njit(**options)(function))
-
-
-@_compiled
+@compiled
 def _products(rows: Floats, at: Whole, weights: Floats, out: Floats) -> None:
     """out[i, o] = rows[at[i]] . weights[o]: twelve sums at once are what a processor's registers hold."""
     count, outputs = out.shape
@@ -203,7 +149,7 @@ def _products(rows: Floats, at: Whole, weights: Floats, out: Floats) -> None:
                 out[d, o], out[d, p], out[d, q] = do, dp, dq
 
 
-@_compiled
+@compiled
 def _four(shares: Floats, a: int, last: int, o: int) -> tuple[Any, ...]:
     """Four neighbours of column o; zeros from `last` on."""
     if a + 3 < last:  # the common case: one comparison instead of three
@@ -213,7 +159,7 @@ def _four(shares: Floats, a: int, last: int, o: int) -> tuple[Any, ...]:
     return shares[a, o], b, c, ZERO
 
 
-@_compiled
+@compiled
 def _mixtures(rows: Floats, at: Whole, shares: Floats, into: Floats) -> None:
     """into[o] += the sum over i of shares[i, o] * rows[at[i]]: four rows and four sums at once.
 
@@ -242,7 +188,7 @@ def _mixtures(rows: Floats, at: Whole, shares: Floats, into: Floats) -> None:
                     to_r[k] += ra * ka + rb * kb + rc * kc + rd * kd
 
 
-@_compiled
+@compiled
 def _errors(logits: Floats, labels: Whole, seen: Floats) -> None:
     """Turn logits into the gradient of their mean cross entropy; add up loss and correct answers."""
     count, classes = logits.shape
@@ -267,7 +213,7 @@ def _errors(logits: Floats, labels: Whole, seen: Floats) -> None:
     seen[2] += count
 
 
-@_compiled
+@compiled
 def _outputs(
     layers: Whole, x: Floats, inputs: Floats, at: Whole, left: Floats, order: Whole
 ) -> None:
@@ -284,7 +230,7 @@ def _outputs(
         rows, index = z, order
 
 
-@_compiled
+@compiled
 def _add_gradient(
     layers: Whole,
     x: Floats,
@@ -322,7 +268,7 @@ def _add_gradient(
         error = back
 
 
-@_compiled
+@compiled
 def _begin(x: Floats, out: Floats, anchor: Floats, shift: Floats, rates: Floats) -> None:
     """The part of a step that is not the gradient: momentum, decay, anchor and shift."""
     _, momentum, decay, weight, _ = rates
@@ -336,7 +282,7 @@ def _begin(x: Floats, out: Floats, anchor: Floats, shift: Floats, rates: Floats)
             out[i] += shift[i]
 
 
-@_compiled
+@compiled
 def _hold(error: Floats, labels: Whole, said: Floats, held: Any) -> None:
     """Add the gradient of held * KL(said || the logits), both logits, to the error of `_errors`."""
     count, classes = error.shape
@@ -353,13 +299,13 @@ def _hold(error: Floats, labels: Whole, said: Floats, held: Any) -> None:
         row[labels[i]] -= share
 
 
-@_compiled
+@compiled
 def _row(stack: Floats, u: int) -> Floats:
     """The row of client u, or the one that all share, or none."""
     return stack[min(u, len(stack) - 1)] if len(stack) else np.empty(0, stack.dtype)
 
 
-@_compiled
+@compiled
 def _walk(
     layers: Whole,
     inputs: Floats,
