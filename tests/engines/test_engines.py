@@ -3,8 +3,6 @@
 import sys
 from contextlib import closing
 from dataclasses import replace
-from threading import Thread
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,7 +17,6 @@ from fedtide.core.types import Examples
 from fedtide.data.batches import Batching, ClientData
 from fedtide.data.holdings import Static
 from fedtide.engines.compiled import Compiled
-from fedtide.engines.fast.kernels import _alone, _walk, prepare
 from fedtide.engines.loop import Loop
 from fedtide.engines.vectorised import Vectorised
 from fedtide.models.text import CharLstm
@@ -362,35 +359,6 @@ def test_wrong_settings(setting):
     with pytest.raises(ConfigError) as caught:
         settings_of(**{setting: -1})
     assert str(caught.value) == f"engine.{setting} must be zero or positive. Got -1."
-
-
-def test_the_first_compilation_is_announced(tmp_path, caplog, monkeypatch):
-    kept = SimpleNamespace(cache_path=str(tmp_path))
-    monkeypatch.setattr(type(_walk), "stats", kept)
-    for _ in range(2):
-        prepare.cache_clear()
-        prepare(torch.float32)
-        line = _walk.py_func.__code__.co_firstlineno
-        (tmp_path / f"compiled._walk-{line}.py311.nbi").touch()
-    kept.cache_path = None
-    prepare.cache_clear()
-    prepare(torch.float32)
-    first, second = (record.getMessage() for record in caplog.records)
-    assert first == "Compiling for this processor: about ten seconds, once for an installation."
-    assert "let NUMBA_CACHE_DIR name a folder" in second
-
-
-def test_one_process_compiles_at_a_time(tmp_path, monkeypatch):
-    """The others wait for it: numba's cache mixes up what two write at once."""
-    monkeypatch.setattr(type(_walk), "stats", SimpleNamespace(cache_path=str(tmp_path)))
-    prepare(torch.float32)
-    prepare.cache_clear()
-    waiting = Thread(target=prepare, args=(torch.float32,))
-    with _alone(str(tmp_path)):
-        waiting.start()
-        waiting.join(0.5)
-        assert waiting.is_alive()
-    waiting.join()
 
 
 def test_a_compiler_that_does_not_load(monkeypatch):
