@@ -4,12 +4,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from fedtide import Experiment, Study, Train, run_study
-from fedtide.algorithms import ALGORITHMS
-from fedtide.data.partition import Dirichlet
-from fedtide.data.source import Data
-from fedtide.population.sessions import Fixed
-from fedtide.run.study import Cell
+from fedtide import Cell, Data, Dirichlet, Experiment, Fixed, Study, Train, run_study
 
 
 def main(out: Path) -> None:
@@ -20,7 +15,7 @@ def main(out: Path) -> None:
             Experiment(
                 data=Data(partition=Dirichlet(alpha=0.3)),
                 population=Fixed(clients=20, rounds=10),
-                algorithm=ALGORITHMS[kind](),
+                algorithm=kind,
                 train=Train(epochs=1, lr=0.1),
             ),
         )

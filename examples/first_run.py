@@ -1,10 +1,9 @@
 """The shortest run: FedAvg on the bundled digits, one line per round."""
 
 import fedtide
-from fedtide.population.sessions import Fixed
 
 experiment = fedtide.Experiment(
-    population=Fixed(clients=20, rounds=5),
+    population=fedtide.Fixed(clients=20, rounds=5),
     train=fedtide.Train(epochs=1, lr=0.1),
 )
 

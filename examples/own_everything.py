@@ -1,4 +1,4 @@
-"""Your own model, data and algorithm, in one run: no registration, no subclass of a framework module."""
+"""A model, data and an algorithm of your own in one run, without registering them anywhere."""
 
 from dataclasses import dataclass
 
@@ -6,15 +6,12 @@ import torch
 from torch import Tensor, nn
 
 import fedtide
-from fedtide.algorithms.fedavg import Averaging, Down
-from fedtide.core.types import Nothing
-from fedtide.population.participation import Uniform
-from fedtide.population.sessions import Fixed
+from fedtide.extend import Down, FedAvg, Nothing
 
 
 @dataclass(frozen=True, kw_only=True)
-class Leashed(Averaging[Nothing]):
-    """FedAvg whose clients turn back when they are further than `length` from the global model."""
+class Bounded(FedAvg):
+    """FedAvg whose clients move back when they are further than `length` from the global model."""
 
     length: float = 1.0
 
@@ -33,9 +30,9 @@ def blobs(count: int, seed: int) -> tuple[Tensor, Tensor]:
 
 experiment = fedtide.Experiment(
     data=fedtide.Data(name=fedtide.from_tensors(blobs(2000, 1), blobs(500, 2))),
-    population=Fixed(clients=50, rounds=20),
-    participation=Uniform(clients=10),
-    algorithm=Leashed(length=0.5),
+    population=fedtide.Fixed(clients=50, rounds=20),
+    participation=fedtide.Uniform(clients=10),
+    algorithm=Bounded(length=0.5),
     train=fedtide.Train(
         model=nn.Sequential(nn.Linear(2, 16), nn.ReLU(), nn.Linear(16, 4)), epochs=2, lr=0.1
     ),

@@ -20,10 +20,10 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 import fedtide
-from fedtide import config
+from fedtide import config, extend
 from fedtide.cli import app
 from fedtide.run.experiment import Experiment
-from fedtide.run.kinds import KINDS
+from fedtide.run.kinds import KINDS, ROOMS
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -195,10 +195,28 @@ def test_the_site_has_pages_from_outside_and_fetches_nothing(site):
         assert not re.search(r'(src|<link[^>]* href)="https?://', page.read_text()), page.name
 
 
-def test_the_api_reference_has_every_public_name(site):
-    page = (site / "api.html").read_text()
-    headings = set(re.findall(r"doc-object-name[^>]*>(\w+)<", page))
-    assert set(fedtide.__all__) - {"__version__"} <= headings
+@pytest.mark.parametrize(("page", "module"), [("api", fedtide), ("api-extend", extend)])
+def test_the_api_reference_has_every_public_name(page, module, site):
+    text = (site / f"{page}.html").read_text()
+    described = set(re.findall(r"(?:doc-object-name[^>]*|<td><code)>(\w+)<", text))
+    assert set(module.__all__) - {"__version__"} <= described
+
+
+def test_the_reference_of_kinds_has_every_kind(site):
+    text = (site / "kinds.html").read_text()
+    for kinds in ROOMS.values():
+        for name, kind in kinds.built_in.items():
+            assert f"<code>{name}</code></td>\n<td><code>{kind.__name__}</code>" in text
+
+
+@pytest.mark.parametrize(
+    "path",
+    [*PAGES, *ROOT.glob("examples/*.py"), *ROOT.glob("studies/**/*.py")],
+    ids=lambda path: path.name,
+)
+def test_examples_import_public_modules_only(path):
+    modules = re.findall(r"^(?:from|import) (fedtide[\w.]*)", path.read_text(), re.M)
+    assert set(modules) <= {"fedtide", "fedtide.extend"}
 
 
 def test_the_reference_of_the_command_line_has_every_command(site):

@@ -1,4 +1,4 @@
-"""Study files as nobody should write them: valid ones, mutated."""
+"""Study files with mistakes: valid ones, mutated at random."""
 
 import json
 import math

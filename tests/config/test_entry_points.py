@@ -114,12 +114,12 @@ def test_a_package_cannot_replace_a_built_in_kind(package):
     ("points", "code", "message"),
     [
         (
-            "calm = tide_calm:Nobody",
+            "calm = tide_calm:Absent",
             CODE,
-            "tide_calm:Nobody, which fails to import: AttributeError",
+            "tide_calm:Absent, which fails to import: AttributeError",
         ),
         ("calm = tide_calm:Calm", "1 / 0", "which fails to import: ZeroDivisionError"),
-        ("calm = tide_calm:Fresh", CODE, "Got tide_calm:Fresh. Mend or remove the package."),
+        ("calm = tide_calm:Fresh", CODE, "Got tide_calm:Fresh. Correct or remove the package."),
     ],
 )
 def test_a_broken_package_is_named(package, tmp_path, points, code, message):

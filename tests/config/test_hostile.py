@@ -272,12 +272,12 @@ def test_an_own_kind_that_breaks_off(tmp_path):
     folder.mkdir()
     (folder / "mine.py").write_text("1 / 0\n")
     (folder / "study.toml").write_text('algorithm = "mine.py:Mine"\ntrain = { steps = 1 }\n')
-    with pytest.raises(ConfigError, match=r"breaks off: ZeroDivisionError.*Mend it"):
+    with pytest.raises(ConfigError, match=r"fails to import: ZeroDivisionError.*Correct the file"):
         config.load(folder / "study.toml")
 
 
 def test_nothing_is_ever_unpickled():
-    """Where numpy or torch could, they are told not to; and nobody imports pickle to read a file.
+    """numpy and torch are told not to unpickle files, and no module reads a file with pickle.
 
     What Ray's own processes hand to each other (run/cluster.py) never was a file.
     """

@@ -23,7 +23,7 @@ def stores(holdings):
 
 
 def test_stores_from_owners():
-    """Examples 1, 3 belong to client 0, nobody's are 0 and 5, client 1 has none, 2 and 4 are client 2's."""
+    """Client 0 owns examples 1 and 3, client 1 none, client 2 owns 2 and 4; 0 and 5 are not owned."""
     holdings = Static.of_owners(np.array([-1, 0, 2, 0, 2, -1]), 4)
     assert holdings.clients == 4
     assert holdings.sizes(0, np.arange(4)).tolist() == [2, 0, 2, 0]
@@ -94,7 +94,10 @@ def test_groups_get_the_labels_they_ask_for():
     assert first == np.flatnonzero(targets <= 1).tolist()
     assert second == np.flatnonzero((targets == 1) | (targets == 2)).tolist()
     assert holdings.sizes(0, np.arange(5)).tolist() == [10, 10, 10, 15, 15]
-    for group in (stores(holdings)[:3], stores(holdings)[3:]):  # within a group nobody shares
+    for group in (
+        stores(holdings)[:3],
+        stores(holdings)[3:],
+    ):  # within a group each example has one owner
         together = list(chain.from_iterable(group))
         assert len(together) == len(set(together))
 

@@ -12,12 +12,12 @@ from fedtide.data.holdings import Fifo, Pace, Pooled, Static
 from fedtide.data.stores import Arriving, StaticStores
 
 CLIENTS = 4
-EVERYBODY = np.arange(CLIENTS)
+ALL = np.arange(CLIENTS)
 
 
 def fifo(chance=0.5, length=30, seed=3):
     """Client u's stream is 1000 u, 1000 u + 1, ...; capacities 3, 4, 5, 6, three slots each."""
-    order = np.concatenate([1000 * u + np.arange(length) for u in EVERYBODY])
+    order = np.concatenate([1000 * u + np.arange(length) for u in ALL])
     full = np.array([3, 4, 5, 6])
     pace = Pace(full, full, np.full(CLIENTS, 3), np.full(CLIENTS, chance))
     return Fifo(Static(order, np.arange(CLIENTS + 1) * length), pace, seed)
@@ -56,11 +56,11 @@ def test_a_store_depends_on_nothing_but_seed_round_and_client(rounds, data):
 def test_stores_in_another_process_count_arrivals_in_arrays_of_their_own():
     """Arrays larger than a few bytes come out of Ray's object store read-only."""
     here, buffers = fifo(), []
-    here.sizes(5, EVERYBODY)
+    here.sizes(5, ALL)
     sent = pickle.dumps(here, protocol=5, buffer_callback=buffers.append)
     there = pickle.loads(sent, buffers=[bytes(buffer) for buffer in buffers])
     assert not there.stream.order.flags.writeable
-    assert [store(there, 9, u) for u in EVERYBODY] == [store(here, 9, u) for u in EVERYBODY]
+    assert [store(there, 9, u) for u in ALL] == [store(here, 9, u) for u in ALL]
 
 
 def test_nothing_changes_within_a_round_and_much_between():
@@ -76,7 +76,7 @@ def test_nothing_changes_within_a_round_and_much_between():
 def test_arrivals_are_binomial():
     """Mean 3 * 0.5 and variance 3 * 0.25 of 4000 draws, within four standard errors."""
     pace = fifo().pace
-    draws = np.array([pace.arrivals(t, EVERYBODY, 8) for t in range(1, 1001)])
+    draws = np.array([pace.arrivals(t, ALL, 8) for t in range(1, 1001)])
     assert abs(draws.mean() - 1.5) < 4 * np.sqrt(0.75 / draws.size)
     assert abs(draws.var() - 0.75) < 0.07
     assert abs(np.corrcoef(draws.T)[0, 1]) < 0.13  # clients do not know of each other
@@ -143,7 +143,7 @@ def test_the_genie_holds_everything():
     for t in (0, 4, 2):
         assert genie.sizes(t, one).tolist() == [18]
         whole = genie.examples(t, one, np.arange(18)[None])[0]
-        assert sorted(whole) == sorted(e for u in EVERYBODY for e in store(holdings, t, u))
+        assert sorted(whole) == sorted(e for u in ALL for e in store(holdings, t, u))
     targets = np.arange(4000) % 2
     assert genie.labels(targets, 2).tolist() == [holdings.labels(targets, 2).sum(0).tolist()]
     assert sorted(genie.ever(0, one)) == sorted(holdings.stream.order)

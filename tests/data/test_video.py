@@ -78,7 +78,7 @@ def test_who_always_explores_changes_the_genre_by_taste_and_popularity():
 
 
 def test_staying_has_its_probability():
-    """Whoever stays stays in the genre, whoever goes leaves it."""
+    """A user that stays requests a file of the same genre, one that turns away a file of another."""
     genres = asked(TASK, loyal(np.full(5, 0.2), 0.7, crowd=20), 2000) // EACH
     assert np.isclose((genres[:, 1:] == genres[:, :-1]).mean(), 0.7, atol=0.01)
 
@@ -139,10 +139,10 @@ def test_dataset_2_by_hand():
 
 def test_streams_last_to_the_last_round_and_no_longer():
     _, holdings = dealt()
-    everybody = np.arange(USERS)
-    _, end = holdings.span(ROUNDS - 1, everybody)
-    assert np.array_equal(end, holdings.stream.sizes(0, everybody))
-    assert np.array_equal(holdings.sizes(ROUNDS - 1, everybody), holdings.pace.capacity)
+    ids = np.arange(USERS)
+    _, end = holdings.span(ROUNDS - 1, ids)
+    assert np.array_equal(end, holdings.stream.sizes(0, ids))
+    assert np.array_equal(holdings.sizes(ROUNDS - 1, ids), holdings.pace.capacity)
 
 
 def test_the_test_set_is_held_out_and_of_the_same_users():

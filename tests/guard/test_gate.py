@@ -151,7 +151,7 @@ NINE = replace(SMALL, population=Fixed(clients=9, rounds=4))
 
 
 def test_a_defence_against_nobody_is_refused():
-    """A share of 0.1 of nine clients is nobody: the mean, under another name."""
+    """A share of 0.1 of nine clients is no client: the trimmed mean would be the mean."""
     with pytest.raises(ConfigError, match=r"0\.1 of 9 clients is less than one hostile client"):
         replace(NINE, defence=TrimmedMean(share=0.1))
     with pytest.raises(ConfigError, match="Krum needs at least 9, there are 8"):
@@ -176,7 +176,7 @@ def test_sessions_that_are_large_enough_may_have_small_ones_beside_them():
 
 
 def test_rounds_too_small_to_be_defended_are_counted():
-    """Bernoulli cohorts of 9 clients: a share of 0.2 of fewer than five is nobody."""
+    """Bernoulli cohorts of 9 clients: a share of 0.2 of fewer than five is no client."""
     e = replace(SMALL, population=Fixed(clients=9, rounds=12))
     e = replace(e, participation=Bernoulli(rate=0.55), defence=TrimmedMean(share=0.2))
     with pytest.warns(RuntimeWarning, match="see `undefended` in the journal"):

@@ -80,11 +80,11 @@ def test_a_client_that_is_always_drawn_and_never_answers_counts():
 
 def test_rounds_without_a_cohort_cost_nothing():
     privacy, full = PRIVATE.privacy, [line(100, list(range(10)))] * 3
-    nobody = [line(0, [])] * 5
+    empty = [line(0, [])] * 5
     for is_uniform in (True, False):
         once = privacy.epsilon(full, is_uniform)
-        assert privacy.epsilon([*full, *nobody], is_uniform) == once > 0
-        assert privacy.epsilon(nobody, is_uniform) == 0
+        assert privacy.epsilon([*full, *empty], is_uniform) == once > 0
+        assert privacy.epsilon(empty, is_uniform) == 0
 
 
 def aggregated(algorithm, uploads, drawn):
@@ -110,7 +110,7 @@ def test_the_divisor_is_the_number_of_clients_that_were_drawn():
 
 
 def test_the_noise_tells_nobody_how_many_answered():
-    """The published mean has noise of noise * clip / drawn, whoever answers."""
+    """The published mean has noise of noise * clip / drawn, however many clients reply."""
     privacy, zero = Privacy(clip=2.0, noise=3.0), torch.zeros(40_000)
     for answered in (2, 5, 10):
         weights = torch.full((answered,), 1 / answered)

@@ -156,7 +156,7 @@ numbers = st.floats(-1, 1)
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**32 - 1), numbers, numbers, numbers, numbers)
 def test_drawn_fleets(seed, load, payload, budget, deadline):
-    """Whatever the fleet: answers are feasible, and whoever has a feasible point gets an answer."""
+    """For any fleet: allocations are feasible, and a client with a feasible point gets one."""
     base = fleet(30, seed=seed)
     q = base._replace(
         C=base.C * 100**load,

@@ -17,7 +17,7 @@ def sessions(population, seed=0):
 
 
 def test_a_trace_by_hand():
-    """Round 4: client 0 leaves; 5: it returns; 6: 1 leaves, 2 comes; 7: 2 leaves; 8: nobody is left."""
+    """Round 4: client 0 leaves; 5: it returns; 6: 1 leaves, 2 comes; 7: 2 leaves; 8: no client is left."""
     found = sessions(VisitTrace(stays=STAYS, rounds=10))
     who = [s.clients.tolist() for s in found]
     assert who == [[0, 1]] * 4 + [[1], [0, 1], [0, 2], [0], [], []]
@@ -65,10 +65,10 @@ def test_laws_of_arrivals(seed, stay, tide, party, law):
     assert set(np.diff(numbers)) <= {0, 1}
     for t, s in enumerate(found):
         assert s.first <= t < s.first + s.rounds
-        assert np.all(np.diff(s.clients) > 0)  # sorted, nobody twice
+        assert np.all(np.diff(s.clients) > 0)  # sorted, no client twice
         assert np.all((s.clients >= 0) & (s.clients < (24 if tide else 12)))
     assert len(found[0].clients) == 8
-    assert found[4].number == 0  # nobody moves during the opening
+    assert found[4].number == 0  # no client comes or goes during the opening
     again = sessions(population, seed)
     assert [s.clients.tolist() for s in again] == [s.clients.tolist() for s in found]
 
@@ -95,7 +95,7 @@ def test_littles_law(law):
 @pytest.mark.parametrize("law", ["exponential", "pareto"])
 @pytest.mark.parametrize("stay", [1.0, 1.5, 3.0])
 def test_present_is_the_expected_number_for_short_stays(stay, law):
-    """In the long run, and in the first rounds after the opening: nobody is there twice over."""
+    """In the long run, and in the first rounds after the opening: no client counts twice."""
     population = Poisson(
         clients=400, present=20, stay=stay, law=law, shape=3.0, opening=2, rounds=40
     )
@@ -119,7 +119,7 @@ def test_pareto_stays_have_the_heavier_tail():
 
 
 def test_groups_follow_the_tide():
-    """Every 10 rounds after the opening everybody leaves and 6 of the other group come."""
+    """Every 10 rounds after the opening all clients leave and 6 of the other group arrive."""
     population = Poisson(clients=10, present=6, stay=8, opening=5, tide=10, rounds=45)
     for t in range(45):
         group = 0 if t < 5 else ((t - 5) // 10 + 1) % 2

@@ -84,7 +84,7 @@ def test_a_draw_ends_without_repetition(kind, pair, rate, clients, seed):
     try:
         (ids,) = cohorts(law, 1, people, seed)
     except ConfigError:
-        return  # it reaches nobody; see below
+        return  # it reaches no client; see below
     assert ids == sorted(set(ids))
     assert set(ids) <= set(clients)
     assert 1 <= len(ids) <= max(1, np.ceil(rate * len(clients)))

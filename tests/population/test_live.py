@@ -1,4 +1,4 @@
-"""Populations that nobody announces."""
+"""Populations that are observed while a run goes on."""
 
 import numpy as np
 import pytest
@@ -45,7 +45,7 @@ def test_an_unknown_client():
 
 
 def test_a_run_with_fewer_clients_than_it_would_like():
-    """A cohort of two where one client or none is there: whoever is there takes part."""
+    """A cohort of two when only one client or none is there: the clients that are there take part."""
     history = run(
         Experiment(
             population=Live(clients=3, rounds=6, who=lambda t: np.array(WHO[t], dtype=np.int64)),

@@ -81,7 +81,7 @@ def test_every_process_runs(kind):
 
 
 def test_a_trace_runs(tmp_path):
-    """Rounds with nobody leave the model as it is."""
+    """Rounds without clients leave the model as it is."""
     file = tmp_path / "trace.csv"
     file.write_text("client,start,end\n0,0,600\n7,600,1200\n3,1800,2400\n")
     lines = ran({"kind": "trace", "file": str(file)}).rounds

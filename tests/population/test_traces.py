@@ -71,7 +71,7 @@ def test_copies_for_a_larger_population(tmp_path):
 
 
 def test_fewer_than_the_cohort_asks_for(tmp_path):
-    """All who are there take part, and nobody in a round without anybody."""
+    """All available clients take part; a round without available clients has an empty cohort."""
     file = written(tmp_path, "client,start,end\n0,0,60\n1,0,60\n2,120,180\n")
     drawn = there(AvailabilityTrace(file=file, round_minutes=1, clients=2), 3, 3)
     assert drawn == [[0, 1], [], [2]]

@@ -88,14 +88,14 @@ def test_a_sample_of_clients_computes_the_gradient():
 
 
 @pytest.mark.parametrize("algorithm", [Moon(), Continuous(of=Moon())])
-def test_rehearsals_leave_no_trace(algorithm):
-    """Clients that remember something, and a gradient round at every start that nobody uses (R = 0)."""
+def test_gradient_rounds_leave_no_trace(algorithm):
+    """Clients with memories, and a gradient round at every start whose result does not matter (R = 0)."""
     e = replace(SMALL, algorithm=algorithm, train=Train(lr=0.1, steps=2, memories="keep"))
-    plain, rehearsed = (
+    plain, with_gradients = (
         run(replace(e, start=ArchiveAverage(P=1))),
         run(replace(e, start=Similarity(R=0))),
     )
-    torch.testing.assert_close(plain.model.x, rehearsed.model.x)
+    torch.testing.assert_close(plain.model.x, with_gradients.model.x)
 
 
 def test_gradient_rounds_run_at_half_the_rate(monkeypatch):
@@ -119,7 +119,7 @@ def test_gradient_rounds_run_at_half_the_rate(monkeypatch):
 
 
 def test_rounds_without_anybody():
-    """Nobody is there in rounds 0, 4 and 5: nobody trains, nothing is tested, the model waits."""
+    """No client exists in rounds 0, 4 and 5: none trains, the model is not tested and stays as it is."""
     stays = ((0, 1, 4), (1, 1, 4), (2, 6, 9), (0, 8, 10))
     e = replace(SMALL, population=VisitTrace(stays=stays, clients=4, rounds=10))
     for participation in (SMALL.participation, Uniform(rate=0.5)):

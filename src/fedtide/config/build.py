@@ -188,7 +188,7 @@ def _imported(file: Path, must: str) -> types.ModuleType:
     try:
         module = import_module(f"{file.parent.name}.{file.stem}")
     except Exception as error:  # the user's file may raise any exception
-        raise ConfigError(f"{must}, which breaks off: {error!r}. Mend it there.") from error
+        raise ConfigError(f"{must}, which fails to import: {error!r}. Correct the file.") from error
     if Path(str(module.__file__)).resolve() != file:
         raise ConfigError(
             f"{must}: {module.__name__} is already {module.__file__}. Rename the folder."

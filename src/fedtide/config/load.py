@@ -44,7 +44,7 @@ def _read(path: Path) -> tuple[Table, str]:
             f"{path} must be a study file. Got no such file. Check the path."
         ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-        raise ConfigError(f"{path} must be a TOML file. Got: {error}. Mend it there.") from error
+        raise ConfigError(f"{path} must be a TOML file. Got: {error}. Correct the file.") from error
 
 
 def _change(table: Table, change: str) -> None:

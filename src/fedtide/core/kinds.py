@@ -69,9 +69,9 @@ class Kinds(Mapping[str, type]):
             found = point.load()
         except Exception as error:  # importing a package may raise any exception
             got = f"{point.value}, which fails to import: {type(error).__name__}: {error}"
-            raise ConfigError(f"{must} Got {got}. Mend or remove the package.") from error
+            raise ConfigError(f"{must} Got {got}. Correct or remove the package.") from error
         if not isinstance(found, type) or not issubclass(found, self.base):
-            raise ConfigError(f"{must} Got {point.value}. Mend or remove the package.")
+            raise ConfigError(f"{must} Got {point.value}. Correct or remove the package.")
         return found
 
 
@@ -105,7 +105,7 @@ def expect(value: object, kind: type, where: str, do: str) -> None:
 
 
 def check_is_dataclass(kind: type, where: str) -> None:
-    """Refuse a class with settings of its own that is no dataclass: they would be ignored."""
+    """Raise a `ConfigError` if a class has settings of its own but is no dataclass: they would be ignored."""
     hints = vars(kind).get("__annotations__", {})
     own = [name for name, hint in hints.items() if "ClassVar" not in str(hint)]
     known = getattr(kind, "__dataclass_fields__", {})

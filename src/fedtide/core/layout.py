@@ -1,4 +1,4 @@
-"""Where each parameter of a model lies in its flat vector."""
+"""The place of each parameter of a model in its flat vector."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedtide.core.types import Vector
 
 @dataclass(frozen=True)
 class Layout:
-    """Where each named parameter lies in the vector; the only place that knows names and shapes."""
+    """The names and shapes of a model's parameters, in the order in which the flat vector has them."""
 
     names: tuple[str, ...]
     shapes: tuple[torch.Size, ...]

@@ -160,4 +160,4 @@ def _parsed(name: str, text: bytes) -> Recording:
 
 
 def _wrong(name: str, line: int, must: str, got: str) -> DataError:
-    return DataError(f"{name}: line {line} must be {must}. Got {got[:40]!r}. Mend or remove it.")
+    return DataError(f"{name}: line {line} must be {must}. Got {got[:40]!r}. Correct or remove it.")

@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import torch
 
-from fedtide.algorithms.base import Algorithm, Context
-from fedtide.core.types import Cohort, Vector, Walk
+from fedtide.extend import Algorithm, Cohort, Context, Vector, Walk
 
 
 class Server(NamedTuple):
