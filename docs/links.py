@@ -2,7 +2,6 @@
 
 import posixpath
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,22 +9,6 @@ from mkdocs.structure.files import File, Files, InclusionLevel
 
 OUTSIDE = ("CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "examples/*.py", "studies/**/*.*")
 LINK = re.compile(r"\]\((?![a-z]+:|#)([^)#\s]+)")
-
-
-def on_config(config: Any) -> Any:
-    """Pages that have no place in the list of mkdocs.yml yet come last."""
-    pages = {path.name for path in Path(config.docs_dir).glob("*.md")}
-    if rest := sorted(pages - set(_listed(config.nav))):
-        config.nav.append({"More": rest})
-    return config
-
-
-def _listed(nav: Any) -> Iterator[str]:
-    if isinstance(nav, str):
-        yield nav
-    else:
-        for part in nav.values() if isinstance(nav, dict) else nav:
-            yield from _listed(part)
 
 
 def on_files(files: Files, config: Any) -> Files:
