@@ -1,9 +1,12 @@
 """The public surface is small, what `__all__` says, and every name has a sentence of its own."""
 
+import ast
 import inspect
+import re
 import subprocess
 import sys
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +14,13 @@ import fedtide
 from fedtide import extend
 from fedtide.run.kinds import KINDS
 
+ROOT = Path(__file__).parent.parent
+SHOWN = [  # code that users and authors read
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")),
+    *sorted(ROOT.glob("docs/*.md")),
+    *sorted(ROOT.glob("examples/*.py")),
+    *sorted(ROOT.glob("studies/**/*.py")),
+]
 SURFACE = {
     "Cell",
     "Checkpointing",
@@ -94,3 +104,27 @@ def test_importing_does_not_touch_torch_threads_or_seeds():
     )
     assert torch.get_num_threads() == before[0]
     assert torch.equal(torch.get_rng_state(), before[1])
+
+
+@pytest.mark.parametrize("path", SHOWN, ids=[str(path.relative_to(ROOT)) for path in SHOWN])
+def test_examples_docs_and_studies_import_public_modules_only(path):
+    for module in imported(path):
+        assert module.split(".")[0] != "fedtide" or module in ("fedtide", "fedtide.extend"), module
+
+
+def imported(path):
+    """The modules that a Python file, or the Python blocks of a page, import."""
+    text = path.read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.S | re.M)
+    for code in blocks if path.suffix == ".md" else [text]:
+        for node in ast.walk(ast.parse(code)):
+            if isinstance(node, ast.ImportFrom):
+                yield node.module
+            elif isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+
+
+def test_the_test_of_imports_finds_both_forms(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("```python\nimport fedtide.run.loop\nfrom fedtide.core.types import Ids\n```\n")
+    assert list(imported(page)) == ["fedtide.run.loop", "fedtide.core.types"]
