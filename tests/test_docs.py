@@ -209,16 +209,6 @@ def test_the_reference_of_kinds_has_every_kind(site):
             assert f"<code>{name}</code></td>\n<td><code>{kind.__name__}</code>" in text
 
 
-@pytest.mark.parametrize(
-    "path",
-    [*PAGES, *ROOT.glob("examples/*.py"), *ROOT.glob("studies/**/*.py")],
-    ids=lambda path: path.name,
-)
-def test_examples_import_public_modules_only(path):
-    modules = re.findall(r"^(?:from|import) (fedtide[\w.]*)", path.read_text(), re.M)
-    assert set(modules) <= {"fedtide", "fedtide.extend"}
-
-
 def test_the_reference_of_the_command_line_has_every_command(site):
     page = (site / "command-line.html").read_text()
     for name, command in get_command(app).commands.items():
