@@ -115,7 +115,7 @@ def test_the_servers_mean_is_that_of_the_clients_that_exist(name, kind, start):
 def check_means(name, algorithm, rounds):
     for t, (now, memories) in enumerate(rounds):
         present = SESSIONS[t // 3]
-        assert now.present.tolist() == list(present)
+        assert now.members.present.tolist() == list(present)
         expected = mean_row(algorithm, memories, present)
         kept = COUNTS[name](now.server).double()
         assert (kept - expected).norm() < 1e-5 * expected.norm() + 1e-7, t
@@ -241,10 +241,10 @@ def test_a_round_without_clients_keeps_the_mean():
     _, rounds = observed(replace(e, participation=Full()))
     for t, present in ((2, [0, 1]), (4, [0, 1]), (5, [0]), (8, [0, 2])):
         now, memories = rounds[t]
-        assert now.present.tolist() == present
+        assert now.members.present.tolist() == present
         expected = mean_row(e.algorithm, memories, present)
         assert (now.server.c.double() - expected).norm() < 1e-5 * expected.norm() + 1e-7
-    assert rounds[8][0].since.tolist() == [3, 4]  # aggregations before each of them came
+    assert rounds[8][0].members.since.tolist() == [3, 4]  # aggregations before each of them came
 
 
 def test_feddyn_goes_on_after_departures():
@@ -277,7 +277,7 @@ def test_fedau_counts_rounds_in_which_the_server_aggregates():
     _, rounds = observed(replace(HERE, population=two, participation=some, algorithm=FedAU()))
     now, memories = rounds[-1]
     assert float(memories[1].mine.total) == float(memories[1].mine.made) == 4
-    assert now.made == 8
+    assert now.members.made == 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -329,6 +329,6 @@ def test_clients_change_while_a_live_run_is_stopped(tmp_path, later):
         part([0, 1, 2, 3, 4], seen, lambda: len(seen.rounds) == 4)
     part(later, seen, lambda: False)
     for now, memories in seen.rounds[4:]:
-        assert now.present.tolist() == later
+        assert now.members.present.tolist() == later
         expected = mean_row(algorithm, memories, later)
         assert (now.server.c.double() - expected).norm() < 1e-5 * expected.norm() + 1e-7

@@ -67,9 +67,12 @@ ray._private.node.time = SimpleNamespace(**vars(time) | slowly)
 
 @pytest.fixture(scope="module", autouse=True)
 def _own_folder():
-    """Not /tmp/ray, where a cluster of somebody else may be found. Names of sockets must be short."""
+    """Not /tmp/ray, where another user's cluster may be found. Names of sockets must be short."""
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="ray-") as own:
         patch.setenv("RAY_TMPDIR", own)
+        patch.setattr(
+            "fedtide.engines.ray.engine.PATIENCE", 1800.0
+        )  # a busy machine starts actors slowly
         yield
 
 

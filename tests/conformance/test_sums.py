@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedtide.algorithms.base import Algorithm, Context
+from fedtide.algorithms.base import Context
 from fedtide.algorithms.fedavg import FedAvg, Server, Upload
 from fedtide.core.errors import TrainingError
 from fedtide.core.mix import weighted
@@ -19,11 +19,7 @@ from tests.conformance.table import TABLE
 from tests.worlds import train_cohort
 
 IDS = np.array([0, 2, 3, 5, 7])
-WEIGHING = {
-    name: row.algorithm
-    for name, row in TABLE.items()
-    if type(row.algorithm).weigh is not Algorithm.weigh
-}
+WEIGHING = {name: row.algorithm for name, row in TABLE.items() if row.algorithm.weighs}
 
 
 def test_these_say_that_a_sum_is_enough():
@@ -36,6 +32,10 @@ def test_these_say_that_a_sum_is_enough():
         "feddyn",
         "fednova",
         "fedamplify",
+        "fedntd",
+        "fedlc",
+        "label-smoothing",
+        "continuous",
     ]
 
 

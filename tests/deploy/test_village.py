@@ -271,8 +271,8 @@ def test_the_server_counts_the_clients_that_exist(tmp_path, name, loses):
         assert (history.model.x - simulated).norm() < 1e-6 * simulated.norm()
     assert sum(line.get("forgot", 0) for line in history.rounds) == loses
     for now, ids, kept in known.rounds:
-        rows = next(leaves(kept.row))[np.isin(ids, now.present)]
-        mean = rows.double().sum(0) / len(now.present)
+        rows = next(leaves(kept.row))[np.isin(ids, now.members.present)]
+        mean = rows.double().sum(0) / len(now.members.present)
         counted = getattr(now.server, MEANS[name]).double()
         assert (counted - mean).norm() < 1e-5 * mean.norm() + 1e-7
     told = unpacked_row(village, e.algorithm)
