@@ -1,7 +1,6 @@
 """The command as a person uses it: output, exit codes, nothing left behind."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -11,30 +10,7 @@ import pytest
 
 from fedtide.data.datasets import DATASETS
 from fedtide.run.kinds import ROOMS
-
-SMALL = """
-[data]
-name = "digits"
-[population]
-kind = "fixed"
-clients = 4
-rounds = 2
-[train]
-steps = 2
-"""
-
-
-def fedtide(*arguments, cwd, **environment):
-    code = "from fedtide.cli import main; main()"
-    kept = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-c", code, *map(str, arguments)],
-        cwd=cwd,
-        env={"PATH": "", "COLUMNS": "120", "HF_HUB_OFFLINE": "1", **kept, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+from tests.cli.command import SMALL, fedtide
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from fedtide import load, run_study
 from fedtide.algorithms import ALGORITHMS
 from fedtide.algorithms.fedavg import FedAvg
 from fedtide.core.errors import ConfigError
-from tests.cli.test_cli import fedtide
+from tests.cli.command import fedtide
 
 STUDY = """
 algorithm = { kind = "calm", power = 0.5 }

@@ -8,7 +8,7 @@ import pytest
 
 from fedtide import config, run_study
 from fedtide.show.jsonl import JsonLines
-from tests.cli.test_cli import SMALL, fedtide
+from tests.cli.command import SMALL, fedtide
 
 
 @pytest.fixture

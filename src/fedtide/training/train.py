@@ -6,6 +6,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from fedtide.core.errors import ConfigError, require
 from fedtide.core.kinds import settle
@@ -59,12 +60,7 @@ class Train(Batching):
 
     def task(self, dataset: Dataset, seed: int, device: torch.device) -> Task:
         """The model as a task for this dataset, freshly initialised."""
-        module = self.model
-        if isinstance(module, ModelSpec):
-            with torch.random.fork_rng():
-                torch.manual_seed(torch_seed(seed, "model"))
-                module = module.build(dataset.shape, dataset.classes, dataset.vocabulary)
-        task = Task(module.to(device), self.loss)
+        task = Task(self._module(dataset, seed).to(device), self.loss)
         some = torch.arange(min(2, len(dataset.train)), device=device)
         inputs, targets = dataset.train.take(some)
         logits = task.view(*task.initial, inputs).logits
@@ -83,6 +79,23 @@ class Train(Batching):
             )
         self._check_loss(logits, targets)
         return task
+
+    def _module(self, dataset: Dataset, seed: int) -> nn.Module:
+        """The model for this dataset, with its first weights."""
+        module = self.model
+        if isinstance(module, ModelSpec):
+            with torch.random.fork_rng():
+                torch.manual_seed(torch_seed(seed, "model"))
+                module = module.build(dataset.shape, dataset.classes, dataset.vocabulary)
+        lazy = [name for name, part in module.named_parameters() if is_lazy(part)]
+        require(
+            not lazy,
+            "train.model",
+            "a module whose parameters have known shapes",
+            f"lazy layers: {', '.join(lazy)}",
+            "Call the module once on an example, or use layers that are not lazy.",
+        )
+        return module
 
     def _check_loss(self, logits: Tensor, targets: Tensor) -> None:
         """Refuse a loss that is a mean or a sum over the batch: engines weigh every example themselves."""
