@@ -213,7 +213,7 @@ class Half(Partition):
 
 @dataclass(frozen=True, kw_only=True)
 class PartialOverlap(Partition):
-    """Each half of the clients shares 60% of the labels, of which 20% are common to both (DIMC).
+    """Each half of the clients shares 60% of the labels; 20% of the labels are common to both halves (DIMC).
 
     Of ten labels, the first half holds 0..5 and the second 4..9; 60% is rounded up. A common label is cut in
     two, one part for each half.
