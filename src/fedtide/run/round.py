@@ -48,7 +48,9 @@ def plan(
     Clients hold the examples of round t, or of round `held`.
     """
     held = t if held is None else held
-    work = world.work(held, ids, e.algorithm, e.algorithm.broadcast(now.server), news)
+    with explained("planning", t):
+        down = check_state(e.algorithm, "broadcast", e.algorithm.broadcast(now.server))
+        work = world.work(held, ids, e.algorithm, down, news)
     planned, network = e.network.plan(now.network, t, ids, work, e.seed)
     return work, planned, now._replace(network=network)
 
@@ -77,19 +79,18 @@ def train(e: Experiment, world: World, asked: Asked, now: Now) -> Result:
     ids = asked.able
     if not len(ids):
         return Result.none(now.model.x)
-    with explained("broadcast", asked.t):
-        down = check_state(e.algorithm, "broadcast", e.algorithm.broadcast(now.server))
     broadcast = Broadcast(
         algorithm=e.algorithm,
         rule=e.train.optimiser,
         lr=asked.lr,
-        down=down,
+        down=e.algorithm.broadcast(now.server),
         buffers=now.model.buffers,
         t=asked.t,
         purpose=asked.purpose,
     )
     walk = broadcast.walk(asked.plan.steps[asked.plan.able], now.members.ages(asked.t, ids))
-    weights = e.algorithm.weigh(world.share(asked.t, ids), walk) if e.adds else None
+    with explained("weighing of uploads", asked.t):
+        weights = e.algorithm.weigh(world.share(asked.t, ids), walk) if e.adds else None
     result = world.engine.run(broadcast, ids, walk, weights)
     return gate(e, asked).received(result, world.hostile, asked.t)
 
@@ -114,7 +115,8 @@ def aggregate(
             e.algorithm,
         )
         facts |= result.means | measured(e.evaluation.probes, finished)
-        facts |= e.algorithm.facts(now.server, cohort)
+        with explained("facts for the journal", asked.t):
+            facts |= e.algorithm.facts(now.server, cohort)
         now = now._replace(era=now.era.after(facts["train_accuracy"]))
     world.meet(result.ids)
     return now, Done(result.ids, facts | e.gate.noted(asked.ids, result.ids))
