@@ -177,7 +177,13 @@ def own(base: type, kind: str, where: str, given: Table) -> Any:
         return found
     adopted = base.adopt(found, given) if found and hasattr(base, "adopt") else None
     if adopted is None:
-        raise ConfigError(f"{must} Got {kind!r}: {name} has no such class. Check the name.")
+        got = (
+            "no such class. Check the name"
+            if found is None
+            else f"{member}, which is no such class. "
+        )
+        do = "." if found is None else f"Let it inherit from {base.__name__}."
+        raise ConfigError(f"{must} Got {kind!r}: {name} has {got}{do}")
     return adopted
 
 

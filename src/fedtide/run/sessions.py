@@ -49,14 +49,15 @@ def answer(
         now.archive,
         gradient_rounds,
     )
-    due = e.start.is_due(t, now.era, known)
-    now = now._replace(network=gradient_rounds.now.network)
     facts: Mapping[str, Any] = {}
-    if due:
-        now, facts = begin(e, world, known, t, now)
+    with explained("start", t):
+        due = e.start.is_due(t, now.era, known)
         now = now._replace(network=gradient_rounds.now.network)
-    elif resumed or is_first:
-        now, facts = carry(e, world, session, now, start=False)
+        if due:
+            now, facts = begin(e, world, known, t, now)
+            now = now._replace(network=gradient_rounds.now.network)
+        elif resumed or is_first:
+            now, facts = carry(e, world, session, now, start=False)
     if is_first:
         facts = {**facts, **census(e, world, t, session)}
     return now, (facts, gradient_rounds.bill)
@@ -77,9 +78,8 @@ def begin(
         return now, {**facts, **more}
     if e.train.memories != "keep":
         world.engine.memory.clear()
-    with explained("start", t):
-        server = e.algorithm.restart(now.server, begun.model.x, world.context)
-        check_state(e.algorithm, "init", server)
+    server = e.algorithm.restart(now.server, begun.model.x, world.context)
+    check_state(e.algorithm, "init", server)
     now = now._replace(server=server, model=begun.model, era=era, archive=archive)
     return now._replace(members=now.members.among(session)), facts
 
