@@ -76,7 +76,10 @@ def test_other_processes_find_it_too(tmp_path):
         ("other.py:Mine", "there is no file other.py. Check the path."),
         ("own.txt:Mine", "there is no file own.txt. Check the path."),
         ("own.py:Yours", "own.py has no such class. Check the name."),
-        ("own.py:Other", "own.py has no such class. Check the name."),
+        (
+            "own.py:Other",
+            "own.py has Other, which is no such class. Let it inherit from Algorithm.",
+        ),
     ],
 )
 def test_mistakes(tmp_path, kind, got):

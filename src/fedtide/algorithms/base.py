@@ -3,10 +3,11 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar, cast
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar, cast
 
 from torch import Tensor
 
+from fedtide.core.kinds import check_is_dataclass
 from fedtide.core.layout import Layout
 from fedtide.core.mix import weighted
 from fedtide.core.types import Batch, Cohort, Nothing, Outputs, Vector, Walk
@@ -102,6 +103,10 @@ class Algorithm(ABC, Generic[Server, Down, Memory, Upload]):
     """
 
     surveys: ClassVar[Literal["never", "begin", "epochs", "end"]] = "never"
+
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        check_is_dataclass(cls, "algorithm")
+        return super().__new__(cls)
 
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)

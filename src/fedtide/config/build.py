@@ -177,7 +177,10 @@ def own(base: type, kind: str, where: str, given: Table) -> Any:
         return found
     adopted = base.adopt(found, given) if found and hasattr(base, "adopt") else None
     if adopted is None:
-        raise ConfigError(f"{must} Got {kind!r}: {name} has no such class. Check the name.")
+        problem = "no such class. Check the name."
+        if found is not None:
+            problem = f"{member}, which is no such class. Let it inherit from {base.__name__}."
+        raise ConfigError(f"{must} Got {kind!r}: {name} has {problem}")
     return adopted
 
 

@@ -35,7 +35,7 @@ from fedtide.engines.fast.chain import chain_of, outputs
 from fedtide.engines.fast.inplace import written_in_place
 from fedtide.engines.malloc import keep_freed_memory
 from fedtide.tasks.task import Task, cross_entropy
-from fedtide.training.explain import explained
+from fedtide.training.explain import TRAINING, check_memory, explained
 from fedtide.training.memory import Memory
 from fedtide.training.messages import AnyAlgorithm, Broadcast, Report, Row
 from fedtide.training.train import BufferPolicy
@@ -244,11 +244,12 @@ class InProcess(Engine):
         self._threads = 1
         with (
             torch.no_grad(),
-            explained("local training", broadcast.t),
+            explained(TRAINING, broadcast.t),
             lone_examples_explained(broadcast.t),
         ):
             chunk = self._chunk(broadcast, ids, walk)._replace(weights=weights)
             done = self.cohort(broadcast, chunk)
+            check_memory(broadcast.algorithm, chunk.rows.mine, done.row.mine)
         kept = done.row._replace(buffers=done.buffers if self.buffers == "local" else {})
         # Threads fetch beside each other; the first entry is from before they began.
         gather = self._fetches[0] + sum(self._fetches[1:]) / self._threads

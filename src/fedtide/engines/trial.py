@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from fedtide.algorithms.base import Context
-from fedtide.core.errors import EngineError
+from fedtide.core.errors import AuthorError, EngineError
 from fedtide.core.trees import repeated
 from fedtide.core.types import Examples
 from fedtide.data.batches import ClientData, Picks
@@ -17,7 +17,7 @@ from fedtide.engines.base import Chunk, Traits
 from fedtide.engines.fast.chain import chain_of
 from fedtide.engines.vectorised import Vectorised
 from fedtide.tasks.task import Task, cross_entropy
-from fedtide.training.explain import check_state, explained
+from fedtide.training.explain import check_state, explained, reason
 from fedtide.training.messages import AnyAlgorithm, Broadcast, Row
 from fedtide.training.train import Train
 
@@ -57,12 +57,13 @@ def stacking_error(
             # Torch may run clients one by one, with a warning (LSTM).
             warnings.filterwarnings("error", message="There is a performance drop")
             broadcast = trial_broadcast(task, train, algorithm)
-            with explained("trial step", 0):
-                engine.cohort(broadcast, _two_clients(engine, broadcast))
+            engine.cohort(broadcast, _two_clients(engine, broadcast))
+    except AuthorError:
+        raise  # a method returned something that no engine can use
     # A warning, torch's words for "no batching rule", or anything a user's method does under vmap: the
     # loop runs the same code without vmap, and a true mistake is raised there, with client and round.
     except Exception as error:
-        return str(error).strip().splitlines()[0].rstrip(".") or type(error).__name__
+        return reason(error)
     finally:
         engine.close()
     return ""

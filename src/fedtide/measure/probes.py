@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from torch import Tensor
 
+from fedtide.core.errors import AuthorError
 from fedtide.core.kinds import Kinds
 from fedtide.core.types import Cohort, Model, Plan, Session
 
@@ -46,6 +47,11 @@ class Probe(ABC):
         is_function = callable(found) and not isinstance(found, type)
         return FunctionProbe(function=found) if is_function and not settings else None
 
+    @property
+    def name(self) -> str:
+        """The name of the code that measures, for messages."""
+        return f"{type(self).__name__}.measure"
+
     @abstractmethod
     def measure(self, done: Finished) -> Mapping[str, Any]:
         """Entries for the journal, by key."""
@@ -61,6 +67,10 @@ class FunctionProbe(Probe):
     def needs(self) -> Needs:  # type: ignore[override]
         needs: Needs = getattr(self.function, "needs", "uploads")
         return needs
+
+    @property
+    def name(self) -> str:
+        return getattr(self.function, "__name__", type(self.function).__name__)
 
     def measure(self, done: Finished) -> Mapping[str, Any]:
         return self.function(done)
@@ -134,4 +144,14 @@ PROBES = Kinds(
 
 def measured(probes: Sequence[Probe], done: Finished) -> dict[str, Any]:
     """What these probes say about a round."""
-    return {key: value for probe in probes for key, value in probe.measure(done).items()}
+    return {key: value for probe in probes for key, value in _entries(probe, done).items()}
+
+
+def _entries(probe: Probe, done: Finished) -> Mapping[str, Any]:
+    found = probe.measure(done)
+    if not isinstance(found, Mapping):
+        raise AuthorError(
+            f"{probe.name} must return entries for the journal, a dict from keys to values. "
+            f"Got {type(found).__name__}. Return for example {{'key': 1.0}}."
+        )
+    return found

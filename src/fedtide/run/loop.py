@@ -68,7 +68,7 @@ def run(
             journal.append(line)
             watch(line)
             e.evaluation.check(line)
-            now = now._replace(who=e.participation.observe(now.who, Round(t, done.ids, line)))
+            now = rounds.observe(e, now, Round(t, done.ids, line))
             checkpoints.after(t + 1, now, world.engine.memory, journal)
             timer.lap("record")  # counted with the next round
         return History(e, journal.lines, now.model, world.layout, world.engine.why)

@@ -12,6 +12,7 @@ from fedtide.measure.cautions import MANY_EMPTY
 from fedtide.run.experiment import Experiment
 from fedtide.run.round import draw
 from fedtide.run.world import World
+from fedtide.training.explain import explained
 
 MOST_ROUNDS, MOST_DRAWS = 1000, 10**6  # that are drawn beforehand: rounds, and clients x rounds
 
@@ -29,7 +30,11 @@ def preflight(settings: Settings) -> list[str]:
         parts = (e.data, e.population, e.train, e.engine, e.participation, e.privacy)
         if parts not in seen:
             seen.append(parts)
-            with memory_explained(), World.build(e) as world:
+            with (
+                memory_explained(),
+                explained("check before the run", 0),
+                World.build(e) as world,
+            ):
                 e.network.start(world.crowd.clients, e.seed)
                 told += drawn_cautions(e, world.crowd, label)
     return told

@@ -15,7 +15,7 @@ import torch
 
 from fedtide.algorithms.base import Change
 from fedtide.core.rng import torch_seed
-from fedtide.core.types import Cohort, Ids, Model, Plan, Session, Work
+from fedtide.core.types import Cohort, Ids, Model, Plan, Round, Session, Work
 from fedtide.engines.base import Result
 from fedtide.guard.gate import Gate
 from fedtide.measure.fairness import fairness, participations
@@ -31,7 +31,8 @@ from fedtide.training.messages import Broadcast
 
 def draw(e: Experiment, session: Session, t: int, who: Any) -> tuple[Ids, Mapping[str, Any]]:
     """The clients that take part in round t, and facts about their draw."""
-    return e.participation.take(who, t, session, e.seed)
+    with explained("draw of the cohort", t):
+        return e.participation.take(who, t, session, e.seed)
 
 
 def plan(
@@ -48,10 +49,9 @@ def plan(
     Clients hold the examples of round t, or of round `held`.
     """
     held = t if held is None else held
-    with explained("planning", t):
-        down = check_state(e.algorithm, "broadcast", e.algorithm.broadcast(now.server))
-        work = world.work(held, ids, e.algorithm, down, news)
-    planned, network = e.network.plan(now.network, t, ids, work, e.seed)
+    with explained("plan of the round", t):
+        work = world.work(held, ids, e.algorithm, broadcast_state(e, now), news)
+        planned, network = e.network.plan(now.network, t, ids, work, e.seed)
     return work, planned, now._replace(network=network)
 
 
@@ -79,20 +79,25 @@ def train(e: Experiment, world: World, asked: Asked, now: Now) -> Result:
     ids = asked.able
     if not len(ids):
         return Result.none(now.model.x)
-    broadcast = Broadcast(
-        algorithm=e.algorithm,
-        rule=e.train.optimiser,
-        lr=asked.lr,
-        down=e.algorithm.broadcast(now.server),
-        buffers=now.model.buffers,
-        t=asked.t,
-        purpose=asked.purpose,
-    )
-    walk = broadcast.walk(asked.plan.steps[asked.plan.able], now.members.ages(asked.t, ids))
-    with explained("weighing of uploads", asked.t):
+    with explained("broadcast", asked.t):
+        broadcast = Broadcast(
+            algorithm=e.algorithm,
+            rule=e.train.optimiser,
+            lr=asked.lr,
+            down=broadcast_state(e, now),
+            buffers=now.model.buffers,
+            t=asked.t,
+            purpose=asked.purpose,
+        )
+        walk = broadcast.walk(asked.plan.steps[asked.plan.able], now.members.ages(asked.t, ids))
         weights = e.algorithm.weigh(world.share(asked.t, ids), walk) if e.adds else None
     result = world.engine.run(broadcast, ids, walk, weights)
     return gate(e, asked).received(result, world.hostile, asked.t)
+
+
+def broadcast_state(e: Experiment, now: Now) -> Any:
+    """What the algorithm sends to every client of the round."""
+    return check_state(e.algorithm, "broadcast", e.algorithm.broadcast(now.server))
 
 
 def aggregate(
@@ -114,8 +119,8 @@ def aggregate(
             looks,
             e.algorithm,
         )
-        facts |= result.means | measured(e.evaluation.probes, finished)
-        with explained("facts for the journal", asked.t):
+        with explained("probes", asked.t):
+            facts |= result.means | measured(e.evaluation.probes, finished)
             facts |= e.algorithm.facts(now.server, cohort)
         now = now._replace(era=now.era.after(facts["train_accuracy"]))
     world.meet(result.ids)
@@ -177,6 +182,12 @@ def line_of(asked: Asked, done: Done, scores: Mapping[str, Any]) -> Line:
     line = begun(asked.t, asked.session, asked.ids, asked.plan, asked.work, asked.lr)
     line = received(line, done.ids, asked.work)
     return billed(added(line, {**asked.facts, **done.facts, **scores}), asked.bill)
+
+
+def observe(e: Experiment, now: Now, done: Round) -> Now:
+    """The state after the participation process has seen the finished round."""
+    with explained("end of the round", done.t):
+        return now._replace(who=e.participation.observe(now.who, done))
 
 
 def closing_facts(

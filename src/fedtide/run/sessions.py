@@ -49,10 +49,10 @@ def answer(
         now.archive,
         gradient_rounds,
     )
-    with explained("beginning of a session", t):
+    facts: Mapping[str, Any] = {}
+    with explained("start", t):
         due = e.start.is_due(t, now.era, known)
         now = now._replace(network=gradient_rounds.now.network)
-        facts: Mapping[str, Any] = {}
         if due:
             now, facts = begin(e, world, known, t, now)
             now = now._replace(network=gradient_rounds.now.network)

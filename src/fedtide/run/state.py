@@ -68,8 +68,8 @@ def first_state(e: Experiment, world: World) -> Now:
     with explained("start", 0):
         server = e.algorithm.init(world.initial.x, world.context)
         check_state(e.algorithm, "init", server)
-    network = e.network.start(world.crowd.clients, e.seed)
-    who = e.participation.start(world.crowd, e.seed)
+        network = e.network.start(world.crowd.clients, e.seed)
+        who = e.participation.start(world.crowd, e.seed)
     return Now(server, world.initial, Era(), Archive(), network, who)
 
 

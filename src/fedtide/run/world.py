@@ -35,6 +35,7 @@ from fedtide.core.types import (
 from fedtide.data.batches import ClientData
 from fedtide.engines.base import Engine, Result
 from fedtide.run.experiment import Experiment
+from fedtide.training.explain import check_report, explained
 from fedtide.training.gradient import by_backward
 from fedtide.training.messages import AnyAlgorithm
 from fedtide.training.train import Train
@@ -60,6 +61,11 @@ class World:
     @classmethod
     def build(cls, e: Experiment) -> World:
         """Load the data, split it over the clients, build the model and choose the engine."""
+        with explained("preparation", 0):
+            return cls._built(e)
+
+    @classmethod
+    def _built(cls, e: Experiment) -> World:
         device = e.engine.place()
         dataset, holdings = e.data.deal(e.population.groups, e.population.length, e.seed)
         bits = 8 * size_bytes(dataset.train.inputs[0])
@@ -273,8 +279,8 @@ def idle_upload(algorithm: AnyAlgorithm, down: Any, survey: Survey) -> Any:
         mine = algorithm.survey(down.x, one, survey, down, mine)
         if algorithm.surveys != "begin":
             mine = algorithm.survey(down.x, one, survey._replace(over=True), down, mine)
-    up, _ = algorithm.report(down.x, Walk(one, one, one, one), down, mine)
-    return up
+    walk = Walk(one, one, one, one)
+    return check_report(algorithm, algorithm.report(down.x, walk, down, mine))[0]
 
 
 def _shapes(tree: Any) -> Any:

@@ -12,7 +12,7 @@ from torch import Tensor
 from fedtide.algorithms.base import Look
 from fedtide.core.types import Batch, Buffers, Outputs, Training, Vector, Walk
 from fedtide.tasks.task import Task
-from fedtide.training.explain import check_penalty
+from fedtide.training.explain import check_direction, check_penalty, check_report
 from fedtide.training.gradient import Gradient, by_backward, survey
 from fedtide.training.messages import Broadcast, Report, Row, State
 
@@ -80,13 +80,14 @@ def follow(
 ) -> tuple[Vector, Any]:
     """The move that a gradient leads to: the algorithm's direction, then the local optimiser."""
     algorithm, down = broadcast.algorithm, broadcast.down
-    direction = algorithm.direction(grad, y, k, down, mine)
+    direction = check_direction(algorithm, algorithm.direction(grad, y, k, down, mine), grad)
     return broadcast.rule.step(y, direction, rule, algorithm.rate(broadcast.lr, down, mine))
 
 
 def conclude(broadcast: Broadcast, state: State, mine: Any, walk: Walk) -> Report:
     """A client's report after its last step, or that of a stack of clients."""
-    up, mine = broadcast.algorithm.report(state.y, walk, broadcast.down, mine)
+    algorithm = broadcast.algorithm
+    up, mine = check_report(algorithm, algorithm.report(state.y, walk, broadcast.down, mine))
     loss, right, count = state.tally.unbind(-1)
     training = Training(loss / count, right / count)
     row = Row(mine, state.rule, state.buffers)
