@@ -318,6 +318,16 @@ def test_an_exception_in_a_model():
     assert f"({HERE}, line {line_of('forward')})" in str(error)
 
 
+class Large(Net):
+    def forward(self, inputs):
+        return self.layers(inputs) + torch.empty(1 << 60)
+
+
+def test_too_little_memory_is_not_an_error_of_the_author():
+    error = failed(train=Train(model=Large(), steps=1))
+    assert str(error).startswith("The run must fit into this machine's memory. Got: ")
+
+
 def test_lazy_layers_have_no_shapes():
     model = nn.Sequential(nn.Flatten(), nn.LazyLinear(10))
     message = (
