@@ -68,17 +68,20 @@ def choices(word: str, known: Iterable[str]) -> str:
     return f"Did you mean {near[0]!r}?" if near else f"Choose from: {', '.join(known)}."
 
 
+def is_out_of_memory(error: Exception) -> bool:
+    """Python and numpy raise a MemoryError, torch a RuntimeError with one of a few phrases."""
+    words = ("can't allocate memory", "not enough memory", "out of memory")
+    torchs = isinstance(error, RuntimeError) and any(word in str(error) for word in words)
+    return torchs or isinstance(error, MemoryError)
+
+
 @contextmanager
 def memory_explained() -> Iterator[None]:
-    """Turn an out-of-memory error into an `EngineError` that says what to do.
-
-    Python and numpy raise a MemoryError, torch a RuntimeError with one of a few phrases.
-    """
+    """Turn an out-of-memory error into an `EngineError` that says what to do."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        words = ("can't allocate memory", "not enough memory", "out of memory")
-        if not isinstance(error, MemoryError) and not any(word in str(error) for word in words):
+        if not is_out_of_memory(error):
             raise
         raise EngineError(
             "The run must fit into this machine's memory. Got: "

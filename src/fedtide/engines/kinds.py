@@ -134,7 +134,8 @@ class LoopSettings(InProcessSettings):
     engine: ClassVar[type[InProcess]] = Loop
 
     def build(self, task: Task, data: ClientData, train: Train, algorithm: AnyAlgorithm) -> Engine:
-        traits, why = model_traits(task, data.examples), "loop: as the study asks"
+        traits = model_traits(task, data.examples)
+        why = f"{self.engine.__name__.lower()}: as the study asks"
         return self.made(self.engine, why, task, data, train, traits)
 
 

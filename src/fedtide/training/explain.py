@@ -9,11 +9,10 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, NamedTuple, cast
 
-import torch
 from torch import Tensor, nn
 
 from fedtide.algorithms.base import Algorithm
-from fedtide.core.errors import AuthorError, FedTideError
+from fedtide.core.errors import AuthorError, FedTideError, is_out_of_memory
 
 TRAINING = "local training"  # the stage in which clients run
 _CONTRACT = {base.__module__ for base in (Algorithm,)} | {"fedtide.algorithms.wrapper"}
@@ -38,11 +37,11 @@ def explained(stage: str, t: int) -> Iterator[None]:
     """
     try:
         yield
-    except (FedTideError, MemoryError, torch.OutOfMemoryError):
+    except FedTideError:
         raise
     except Exception as error:
         found = _find_method(error)
-        if found is None:
+        if found is None or is_out_of_memory(error):
             raise
         client = f", client {error.client}" if hasattr(error, "client") else ""
         raise AuthorError(
