@@ -62,12 +62,12 @@ class Change(NamedTuple):
     start: bool  # a start was due and kept this model; False: clients only came and went
 
     def mean(self, old: Tensor, left: Tensor, came: Tensor) -> Tensor:
-        """The mean over those who exist now, given `old`, the mean over those who existed before."""
+        """The mean of a client's row over the clients that exist now; `old` is the mean before the change."""
         total = self.before * old.to(left) - left + came
         return (total / len(self.present)).to(old)
 
     def total(self, old: Tensor, left: Tensor, came: Tensor) -> Tensor:
-        """The sum over those who exist now, given `old`, the sum over those who existed before."""
+        """The sum of rows over the clients that exist now; `old` is the sum before the change."""
         return ((old.to(left) if self.before else 0) - left + came).to(old)
 
 

@@ -67,10 +67,10 @@ class Size(NamedTuple):
 
 
 class Labels(NamedTuple):
-    """What a client of M-FedDisco says about its data."""
+    """A client's number of examples, and how far its labels are from evenly distributed, for M-FedDisco."""
 
     size: Tensor  # D_u
-    kl: Tensor  # from even labels
+    kl: Tensor  # from an even distribution of labels
 
 
 class Described(NamedTuple):

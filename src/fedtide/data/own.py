@@ -99,7 +99,7 @@ def _columns(dataset: Any, names: Sequence[str], where: str) -> list[Any]:
 
 
 def _stacked(dataset: Any, where: str) -> tuple[Tensor, Tensor]:
-    """All items of a torch dataset."""
+    """All items of a torch dataset, stacked into inputs and targets."""
     if isinstance(dataset, TensorDataset) and len(dataset.tensors) == 2:
         return dataset.tensors[0], dataset.tensors[1]
     if not hasattr(dataset, "__len__"):

@@ -102,7 +102,7 @@ def of_client(hook: Hook, settings: Settings) -> Own:
 
 
 def of_server(hook: Hook, roster: Roster) -> tuple[Own, bool]:
-    """The server's data, and whether it can test; for training it has only the shape of an input."""
+    """The server's dataset, and whether it has test examples; its training inputs are placeholders."""
     card = next(iter(roster.cards.values()))
     inputs = torch.zeros(hook.CLASSES, *card.shape, dtype=getattr(torch, card.dtype))
     train = (inputs, torch.arange(hook.CLASSES))

@@ -155,7 +155,7 @@ class Flower(Engine):
 
     @property
     def _run(self) -> dict[str, int]:
-        """Which run of the study this is."""
+        """The run of the study that messages belong to: its cell and seed."""
         return {"cell": self.settings.cell, "seed": self.data.seed}
 
     def _read(self, answers: Mapping[int, RecordDict]) -> tuple[dict[int, Report], Ids]:

@@ -220,7 +220,7 @@ def _living(processes: Sequence[Process], groups: set[int]) -> bool:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Delay signals until this is over, so that no process is started without being recorded."""
+    """Hold signals back inside this block, so that no process is started without being recorded."""
     if threading.current_thread() is not threading.main_thread():
         yield  # signals reach the main thread only
         return

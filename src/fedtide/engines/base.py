@@ -50,7 +50,7 @@ Out = TypeVar("Out")
 
 
 class Traits(NamedTuple):
-    """What a trial step has shown about a model."""
+    """Properties of a model, found by a trial step."""
 
     is_random: bool  # it draws random numbers while training (dropout)
     mixes: bool  # an example's output depends on the other examples of its batch (BatchNorm)

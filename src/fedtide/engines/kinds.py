@@ -78,7 +78,7 @@ class EngineSettings(ABC):
         return True
 
     def with_workers(self, workers: int) -> Self:
-        """The same with so many threads, unless the study says how many."""
+        """These settings with the given number of threads, unless the study sets `workers` itself."""
         return replace(self, workers=self.workers or workers)
 
     def place(self) -> torch.device:

@@ -88,7 +88,7 @@ class Vectorised(InProcess):
     def step(self, broadcast: Broadcast, picks: Picks) -> Step:
         """One local step of a stack of clients: in closed form where there is one, else vmapped."""
         examples, x = self.data.examples, broadcast.down.x
-        places, mask = (torch.from_numpy(field).to(x.device) for field in picks)
+        places, mask = (torch.from_numpy(each).to(x.device) for each in (picks.places, picks.mask))
         targets, weights = examples.targets[places], mask.to(x)
         one = partial(local_step, by_transform, self.task, broadcast)
         move: Callable[[State, Batch, Any, int], State] = (
@@ -140,9 +140,9 @@ class Vectorised(InProcess):
         who = np.flatnonzero(over | due)
         if not len(who):
             return mine
-        places, mask = chunk.everything
-        width = int(mask[who].sum(1).max())
-        batch = self.batch(places[who, :width], mask[who, :width])
+        held = rows(chunk.everything, who)
+        width = int(held.mask.sum(1).max())
+        batch = self.batch(held.places[:, :width], held.mask[:, :width])
         index, epoch = (
             torch.from_numpy(n).to(state.y.device) for n in (who, -(-made // stride)[who])
         )
@@ -232,6 +232,7 @@ def equal_parts(clients: int, most: int) -> list[slice]:
 
 def stacked_start(broadcast: Broadcast, row: Row, count: int) -> State:
     """All clients of a chunk before their first steps, in memory that can be written to."""
-    y, _, buffers, tally = repeated(begin(broadcast, Row(Nothing(), Nothing(), {})), count)
-    state: State = tree_map(torch.clone, State(y, row.rule, row.buffers or buffers, tally))
+    start: State = repeated(begin(broadcast, Row(Nothing(), Nothing(), {})), count)
+    start = start._replace(rule=row.rule, buffers=row.buffers or start.buffers)
+    state: State = tree_map(torch.clone, start)
     return state

@@ -87,7 +87,10 @@ class TrimmedMean(_Against):
 
 @dataclass(frozen=True, kw_only=True)
 class Krum(_Against):
-    """The upload that is nearest to its neighbours (Blanchard et al., NeurIPS 2017, Proposition 1)."""
+    """Use the one upload with the smallest sum of squared distances to its nearest other uploads.
+
+    Blanchard et al., NeurIPS 2017, Proposition 1.
+    """
 
     def problem(self, cohort: int) -> str:
         f = self.count(cohort)

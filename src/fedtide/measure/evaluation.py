@@ -30,10 +30,10 @@ class Evaluation:
     def judged(
         self, loss: float | None, before: Sequence[Line], untrained: Callable[[], float]
     ) -> dict[str, int]:
-        """`diverged`, if a loss is too high: in how many evaluations running it was, this one included.
+        """The journal's entry `diverged`: how many evaluations in a row, with this one, had too high a loss.
 
-        `untrained` is the untrained model's loss on the same examples. Computed from the lines before alone,
-        so that a resumed run decides as one that never broke off.
+        No entry if this loss is acceptable. `untrained` is the untrained model's loss on the same examples;
+        `before` are the earlier lines of the journal, so a resumed run decides like an uninterrupted one.
         """
         if loss is None or not loss > TOO_HIGH * untrained():
             return {}

@@ -43,7 +43,7 @@ class Probe(ABC):
 
     @classmethod
     def adopt(cls, found: Any, settings: Mapping[str, Any]) -> Probe | None:
-        """A probe from what `file.py:name` or Python gives: a function of a finished round."""
+        """Make a probe from a user's function of a finished round; None for anything else."""
         is_function = callable(found) and not isinstance(found, type)
         return FunctionProbe(function=found) if is_function and not settings else None
 

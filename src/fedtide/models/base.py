@@ -42,7 +42,7 @@ class ModelSpec(ABC):
 
     @classmethod
     def adopt(cls, found: Any, settings: Mapping[str, Any]) -> ModelSpec | None:
-        """A specification from what `file.py:name` or Python gives: a class of nn.Module."""
+        """Make a specification from a user's class of nn.Module; None for anything else."""
         is_module = isinstance(found, type) and issubclass(found, nn.Module)
         return OwnModule(module=found, settings=settings) if is_module else None
 

@@ -18,7 +18,7 @@ class Network(ABC):
     """
 
     def start(self, clients: int, seed: int) -> Any:
-        """The state before the first round; `clients` is the number of clients that ever exist."""
+        """The network's state before the first round; `clients` counts also those that come later."""
         return Nothing()
 
     @abstractmethod

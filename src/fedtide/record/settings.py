@@ -37,7 +37,7 @@ def plain(value: Any, leave: frozenset[str] = frozenset(), where: str = "") -> A
 
 
 def differences(old: Any, new: Any, where: str = "") -> Iterator[str]:
-    """The differences between two such values, one line each."""
+    """The differences between the settings of two studies, one line each."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         for key in {**old, **new}:
             yield from differences(old.get(key), new.get(key), f"{where}.{key}".lstrip("."))

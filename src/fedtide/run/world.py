@@ -142,7 +142,10 @@ class World:
         down: Any,
         news: Mapping[str, Any] = NO_NEWS,
     ) -> Work:
-        """What round t asks of these clients, who receive `down`; `news` are facts about their draw."""
+        """The work of these clients in round t: steps, examples, bytes and operations.
+
+        `down` is the message that they receive, `news` holds facts about how they were drawn.
+        """
         data = self.engine.data
         bytes_down, bytes_up = self._traffic(algorithm, down)
         return Work(

@@ -32,7 +32,7 @@ class Past(NamedTuple):
 
 
 class Archive(NamedTuple):
-    """The earlier sessions that a server keeps."""
+    """The pilot model, and models and gradients of earlier sessions, which later starts use."""
 
     pilot: Model | Nothing = Nothing()  # w_Pilot
     past: tuple[Past, ...] = ()

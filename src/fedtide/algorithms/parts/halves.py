@@ -19,7 +19,7 @@ class Halves(NamedTuple):
 
     @property
     def x(self) -> Vector:
-        """The whole vector."""
+        """The model's parameter vector: body and head joined."""
         return torch.cat([self.body, self.head])
 
 
