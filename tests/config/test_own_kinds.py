@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedtide import load, run_study
+from fedtide import config, load, run_study
 from fedtide.core.errors import ConfigError
 from fedtide.engines.kinds import ENGINES
 
@@ -127,3 +127,10 @@ def test_the_engine_of_a_study_can_be_changed_by_its_name_alone(tmp_path, caplog
     study = load(path, ["engine.kind=loop"])
     assert study.cells[0].experiment.engine == ENGINES["loop"](workers=2)
     assert caplog.messages[-1].startswith("engine.actors is a setting of kind = 'ray'. Got kind =")
+
+
+def test_a_dataset_named_as_a_kind_of_data_says_what_to_write():
+    with pytest.raises(ConfigError) as caught:
+        config.study("s", {"data": {"kind": "digits"}})
+    said = "data: 'digits' is not known. It is a dataset: write data.name = 'digits'."
+    assert str(caught.value) == said

@@ -123,7 +123,8 @@ def _of_kind(known: Kinds, raw: Any, where: str) -> Any:
         chosen = known[kind]
     else:
         got = f"{kind!r} is not known" if "kind" in table else "it has no kind"
-        raise ConfigError(f"{where}: {got}. {choices(str(kind), known)}")
+        hint = known.base.hint(str(kind)) if hasattr(known.base, "hint") else ""
+        raise ConfigError(f"{where}: {got}. {hint or choices(str(kind), known)}")
     if getattr(known.base, "forgives", False):
         table = _without_settings_of_others(chosen, known, table, where)
     return build(chosen, table, where)

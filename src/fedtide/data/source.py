@@ -23,6 +23,11 @@ Groups = Callable[[int], Sequence[Group]]  # all clients that ever exist, given 
 class Source(ABC):
     """A source of examples."""
 
+    @classmethod
+    def hint(cls, kind: str) -> str:
+        """What to write where a study file names a dataset as a kind; empty for any other word."""
+        return f"It is a dataset: write data.name = {kind!r}." if kind in DATASETS else ""
+
     @property
     @abstractmethod
     def title(self) -> str:
