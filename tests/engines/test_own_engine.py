@@ -41,7 +41,7 @@ def counting(package):  # noqa: F811
 
 
 # State of server and clients, a survey, a teacher, a wrapper.
-@pytest.mark.parametrize("name", ["fedavg", "scaffold", "fedlc", "fedgh", "continuous"])
+@pytest.mark.parametrize("name", TABLE)
 def test_it_passes_the_conformance_table(counting, name):
     algorithm = TABLE[name].algorithm
     engine = World().engine("counting")
