@@ -146,6 +146,7 @@ from fedtide.starts.average import ArchiveAverage as ArchiveAverage
 from fedtide.starts.cold import Cold as Cold
 from fedtide.starts.previous import Previous as Previous
 from fedtide.starts.similarity import Similarity as Similarity
+from fedtide.starts.soup import Soup as Soup
 from fedtide.starts.trigger import Always as Always
 from fedtide.starts.trigger import Drop as Drop
 from fedtide.starts.trigger import Signature as Signature

@@ -25,7 +25,7 @@ from fedtide.algorithms.mifa import Mifa
 from fedtide.algorithms.scaffold import Scaffold
 from fedtide.core.errors import ConfigError, EngineError, TrainingError
 from fedtide.core.trees import leaves
-from fedtide.core.types import Cohort, Examples
+from fedtide.core.types import Cohort, Examples, Model
 from fedtide.data.batches import Batching, ClientData
 from fedtide.data.holdings import Fifo, Pace, Static
 from fedtide.guard.faults import Faults
@@ -36,6 +36,7 @@ from fedtide.record.journal import Journal, read
 from fedtide.run.execute import run_study
 from fedtide.starts.previous import Previous
 from fedtide.starts.similarity import Similarity
+from fedtide.starts.soup import Soup
 from fedtide.starts.trigger import Turnover
 from fedtide.training.optimisers import Sgd
 from tests.conformance.arena import CLIENTS, COHORTS, LR, RULES, World, assert_same, drive
@@ -125,6 +126,48 @@ def on_ray(algorithm, rule="sgd", world=World(), cohorts=FIVE, adds=False, **set
 
 def on_loop(algorithm, rule="sgd", world=World(), cohorts=FIVE):  # noqa: B008
     return drive(world.engine("loop"), algorithm, RULES[rule], cohorts)
+
+
+def losses_on(kind, ids=(0, 2, 3, 7), before=lambda engine: None):
+    engine = World().engine(kind, **({"actors": 2} if kind == "ray" else {}))
+    with closing(engine):
+        x, buffers = engine.task.initial
+        models = [Model(x, buffers), Model(2 * x, buffers)]
+        mixes = torch.tensor([[1.0, 0.0], [0.3, 0.7]])
+        before(engine)
+        return engine.losses(models, mixes, np.array(ids), t=1)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_losses_are_those_of_the_loop_bit_for_bit():
+    for mine, loop in zip(losses_on("ray"), losses_on("loop"), strict=True):
+        assert np.array_equal(mine, loop)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_losses_survive_the_death_of_an_actor():
+    def kill(engine):
+        engine._connect()
+        ray.kill(engine._actors[0])
+
+    for mine, loop in zip(losses_on("ray", before=kill), losses_on("loop"), strict=True):
+        assert np.array_equal(mine, loop)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_run_with_a_soup_is_that_of_the_loop_bit_for_bit():
+    e = Experiment(
+        population=Alternating(clients=4, sessions=4, rounds=2),
+        train=Train(lr=0.1, steps=2),
+        algorithm=Mifa(),
+        start=Soup(),
+        engine=settings_of("loop", workers=1),
+    )
+    loop, mine = run(e), run(replace(e, engine=settings_of("ray", actors=2)))
+    assert torch.equal(loop.model.x, mine.model.x)
+    assert [line.get("start_losses") for line in mine.rounds] == [
+        line.get("start_losses") for line in loop.rounds
+    ]
 
 
 # The same numbers

@@ -7,7 +7,7 @@ import dp_accounting
 import numpy as np
 import pytest
 import torch
-from flwr.app import ArrayRecord, Message, RecordDict
+from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
 from fedtide import config, run
 from fedtide.algorithms import ALGORITHMS
@@ -183,6 +183,75 @@ def test_arrivals_and_departures_are_sessions_and_bring_a_new_start(tmp_path):
     assert [line["t"] for line in starts] == list(arrived)
     assert "start_weights" in starts[-1]
     assert starts[-1]["gradient_rounds"] == 1
+
+
+SOUP = 'start = { kind = "soup", margin = 0.0 }'
+NET = """
+from torch import nn
+
+class Net(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Flatten(), nn.BatchNorm1d(64), nn.Linear(64, 10))
+"""
+TURNS = 'kind = "pattern", sessions = [[0, 1], [2], [0, 1], [2], [0, 1, 2]]'
+
+
+@pytest.mark.parametrize("buffers", ["average", "local"])
+def test_a_soup_tested_by_real_clients_equals_the_loop(tmp_path, buffers):
+    """Models travel once: the second message of a test has weights only."""
+    (tmp_path / "own.py").write_text(NET)
+    study = written(
+        tmp_path,
+        "mifa",
+        TURNS,
+        rounds=2,
+        work='model = "own.py:Net", steps = 3',
+        train=f', buffers = "{buffers}"',
+        more=SOUP,
+    )
+    village = Village(tmp_path, NODES)
+    history, simulated = run(experiment(study, village)), run(study.cells[0].experiment)
+    assert torch.equal(history.model.x, simulated.model.x)
+    for mine, loop in zip(history.rounds, simulated.rounds, strict=True):
+        assert mine.get("start_losses") == loop.get("start_losses")
+        assert mine.get("start_weights") == loop.get("start_weights")
+    assert sum("start_losses" in line for line in history.rounds) == 3
+    tests = [m for m in village.messages if m.metadata.message_type == "evaluate.losses"]
+    brought = [any("models" in name for name in m.content.array_records["arrays"]) for m in tests]
+    assert brought == [True, True, False, False, True, False, *[True] * 3, *[False] * 3]
+
+
+def test_a_client_that_lost_the_models_is_left_out(tmp_path):
+    study = written(tmp_path, "fedavg", TURNS, rounds=2, more=SOUP)
+    village = Village(tmp_path, NODES)
+
+    def forget(message):
+        state = village.contexts[CLIENT_1].state
+        names = message.content.array_records.get("arrays", {})
+        if message.metadata.message_type == "evaluate.losses" and "models/0/x" not in names:
+            for name in [name for name in state if name.startswith("candidates")]:
+                del state[name]
+
+    village.before = forget
+    lines = run(experiment(study, village)).rounds
+    answers = [line["test_answers"] for line in lines if "test_answers" in line]
+    assert answers == [3, 2, 5]
+
+
+def test_losses_that_make_no_sense(tmp_path):
+    study = written(tmp_path, "fedavg", TURNS, rounds=2, more=SOUP)
+    village = Village(tmp_path, NODES)
+    plain = village.app
+
+    def spoiled(message, context):
+        reply = plain(message, context)
+        if message.metadata.message_type == "evaluate.losses" and context.node_id == CLIENT_1:
+            reply.content["losses"] = MetricRecord({"losses": [1.0], "examples": -1.0})
+        return reply
+
+    village.app = spoiled
+    history = run(experiment(study, village))
+    assert history.rounds[4]["test_answers"] == 2  # client 0, twice
 
 
 def test_enough_replies_end_a_round(tmp_path, clock):

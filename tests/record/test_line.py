@@ -98,6 +98,7 @@ BASE = {
 RUNS = {
     "fast": {"participation": {"kind": "fast", "of": {"kind": "bernoulli", "rate": 0.5}, "q": 0.5}},
     "start": {"start": {"kind": "similarity"}},
+    "soup": {"start": {"kind": "soup"}},
     "probes": {
         "algorithm": "fedagg",
         "train": {"epochs": 1},

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fedtide import Experiment, Faults, Fixed, Noise, Scaffold, Train
-from fedtide.run.sessions import GradientRounds
+from fedtide.run.preparation import Preparation
 from fedtide.run.state import first_state
 from fedtide.run.world import World
 
@@ -25,8 +25,8 @@ def gradient_model(e, rounds=2):
     with World.build(e) as world:
         session = e.population.at(0, e.seed)
         world.enter(session)
-        ask = GradientRounds(e, world, session, 0, first_state(e, world))
-        after = ask(world.initial, rounds)
+        ask = Preparation(e, world, session, 0, first_state(e, world))
+        after = ask.gradient_rounds(world.initial, rounds)
         return world.initial.x, after.x, ask.bill, len(world.engine.memory)
 
 

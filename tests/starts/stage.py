@@ -36,8 +36,9 @@ class GradientRounds:
         return Model(model.x + self.gradients.pop(0), model.buffers)
 
 
-def beginning(archive=PAST, number=None, gradient_rounds=None, pilot=None, **changes):
+def beginning(archive=PAST, number=None, gradient_rounds=None, pilot=None, losses=None, **changes):
     number = len(archive) if number is None else number
     archive = Archive(pilot or model(0.5), tuple(archive))
-    known = Beginning(number, session(number), INITIAL, LAST, LAYOUT, archive, gradient_rounds)
+    ask = gradient_rounds, losses
+    known = Beginning(number, session(number), INITIAL, LAST, LAYOUT, archive, *ask)
     return known._replace(**changes)

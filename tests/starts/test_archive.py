@@ -11,7 +11,7 @@ def number(value):
 
 
 def between(one, other):
-    return float((one - other).abs())
+    return float((one.gradient - other.gradient).abs())
 
 
 def kept(keep, values):

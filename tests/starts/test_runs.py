@@ -15,7 +15,7 @@ from fedtide.data.partition import Dirichlet
 from fedtide.population.arrivals import Poisson, VisitTrace
 from fedtide.population.participation import Uniform
 from fedtide.population.sessions import Alternating, Pattern
-from fedtide.run.sessions import GradientRounds
+from fedtide.run.preparation import Preparation
 from fedtide.starts import ArchiveAverage, Previous, Similarity
 from fedtide.starts.trigger import Drop, Signature, Turnover
 from tests.worlds import settings_of
@@ -99,7 +99,7 @@ def test_gradient_rounds_leave_no_trace(algorithm):
 
 
 def test_gradient_rounds_run_at_half_the_rate(monkeypatch):
-    seen, plain = [], GradientRounds.__call__
+    seen, plain = [], Preparation.gradient_rounds
 
     def watched(self, model, rounds, clients=0):
         def engine_run(broadcast, *rest):
@@ -113,7 +113,7 @@ def test_gradient_rounds_run_at_half_the_rate(monkeypatch):
         finally:
             monkeypatch.setattr(self.world.engine, "run", original)
 
-    monkeypatch.setattr(GradientRounds, "__call__", watched)
+    monkeypatch.setattr(Preparation, "gradient_rounds", watched)
     run(replace(SMALL, start=Similarity(V=2), population=replace(SMALL.population, sessions=2)))
     assert seen == [(0.05, "gradient 0"), (0.05, "gradient 1")]
 

@@ -88,4 +88,4 @@ def test_an_archive_from_another_model(start):
 
 
 def test_the_names_of_the_starts():
-    assert list(STARTS) == ["cold", "previous", "average", "similarity"]
+    assert list(STARTS) == ["cold", "previous", "average", "similarity", "soup"]

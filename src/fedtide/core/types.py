@@ -152,6 +152,19 @@ class Plan(NamedTuple):
         return float(self.seconds[arrived].max(initial=0.0))
 
 
+class Tested(NamedTuple):
+    """Mean losses of models on the examples that clients train on, client by client."""
+
+    ids: Ids  # [U]: the clients that answered, sorted
+    losses: NDArray[np.float64]  # [m, U]: of each model
+    weight: NDArray[np.float64]  # [U]: examples that each client's means are taken over
+
+    def some(self, ids: Ids) -> Tested:
+        """The answers of these clients only."""
+        here = np.isin(self.ids, ids)
+        return Tested(self.ids[here], self.losses[:, here], self.weight[here])
+
+
 class Round(NamedTuple):
     """A finished round, as participation processes observe it."""
 

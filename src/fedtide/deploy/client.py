@@ -44,6 +44,11 @@ def client_app(file: Path, hook: Hook) -> ClientApp:
         client = Client(config.load(file), hook, context)
         return Message(client.test(message.content), reply_to=message)
 
+    @app.evaluate("losses")
+    def losses(message: Message, context: Context) -> Message:
+        client = Client(config.load(file), hook, context)
+        return Message(client.losses(message.content), reply_to=message)
+
     return app
 
 
@@ -107,6 +112,29 @@ class Client:
             sums |= {"right": accuracy * len(test), "loss": loss * len(test)}
         return RecordDict({"tested": MetricRecord(dict(sums))})
 
+    def losses(self, letter: RecordDict) -> RecordDict:
+        """Mean losses at mixtures of models, which this client keeps until the next message that brings some.
+
+        A client that has lost the models answers without examples.
+        """
+        tree, about = unpacked(letter)
+        e, ids, t = self._experiment(about), _ids(about), _int(about, "t")
+        stored = NodeState(self.context.state, "candidates")
+        exchange = _int(about, "exchange")
+        if "models" in tree:
+            stored.write(exchange, tree["models"], keep=NEVER)
+        models = stored.read(exchange)
+        answer: dict[str, Any] = {"losses": [0.0], "examples": 0.0}
+        if models is not None:
+            with self._world(e) as world:
+                mine = NodeState(self.context.state, "batch").read(_int(about, "ticket"))
+                world.engine.memory = OneRow(mine)
+                listed = [models[str(n)] for n in range(len(models))]
+                found = world.engine.losses(listed, tree["mixes"], ids, t)
+            if len(found.ids):
+                answer = {"losses": found.losses[:, 0].tolist(), "examples": float(found.weight[0])}
+        return RecordDict({"losses": MetricRecord(answer)})
+
     def _experiment(self, about: ConfigRecord) -> Experiment:
         experiment = self.study.cells[_int(about, "cell")].experiment
         return replace(experiment, seed=_int(about, "seed"))
@@ -130,6 +158,9 @@ class OneRow(Memory):
 
     def put(self, ids: Ids, stacked: Any) -> None:
         self.row = stacked
+
+    def kept(self, ids: Ids | None = None) -> tuple[Ids, Any]:
+        return super().kept(ids) if ids is None or self.row is None else (ids, self.row)
 
 
 class NodeState:

@@ -12,10 +12,10 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from torch import Tensor
 
 from fedtide.core.errors import EngineError
 from fedtide.core.trees import leaves, stack, tree_map
-from fedtide.core.types import Examples, Ids, Model, Walk
+from fedtide.core.types import Examples, Ids, Model, Tested, Walk
 from fedtide.data.batches import ClientData
 from fedtide.deploy.records import packed, unpacked
 from fedtide.deploy.roster import Roster
@@ -35,6 +35,7 @@ from fedtide.tasks.task import Task
 from fedtide.training.messages import AnyAlgorithm, Broadcast, Report
 from fedtide.training.train import Train
 
+TEST_LOSSES = "evaluate.losses"  # the kind of message that asks for losses of models
 NEVER = -1  # the ticket of a client that has nothing to remember
 
 _exchanges = count(
@@ -74,6 +75,7 @@ class Flower(Engine):
     """Sends a round's work to the nodes of the cohort, and takes their replies until the deadline."""
 
     settings: Deployed = field(kw_only=True)
+    _lent: tuple[Sequence[Model], int] | None = field(default=None, init=False)  # with its exchange
 
     def run(
         self, broadcast: Broadcast, ids: Ids, walk: Walk, weights: Tensor | None = None
@@ -153,6 +155,33 @@ class Flower(Engine):
         right, loss, seen = np.sum(sums, axis=0).tolist()
         return (right / seen, loss / seen) if seen else (math.nan, math.nan)
 
+    def losses(self, models: Sequence[Model], mixes: Tensor, ids: Ids, t: int) -> Tested:
+        """Models travel once: clients that hold them from the last exchange receive only the weights."""
+        roster = self.settings.roster
+        roster.look()
+        if self._lent is None or self._lent[0] is not models:
+            self._lent = models, next(_exchanges)
+            tree = {"mixes": mixes, "models": {str(n): model for n, model in enumerate(models)}}
+        else:
+            tree = {"mixes": mixes}
+        about = {**self._run, "t": t, "exchange": self._lent[1]}
+        known, kept = self.memory.kept(ids)  # local buffers are part of what a client remembers
+        tickets = dict(zip(known.tolist(), kept.ticket.tolist(), strict=True)) if len(known) else {}
+        letters = {
+            client: packed(tree, **about, client=client, ticket=tickets.get(client, NEVER))
+            for client in ids.tolist()
+        }
+        found: dict[int, tuple[list[float], float]] = {}
+        for client, answer in roster.ask(TEST_LOSSES, letters).items():
+            try:
+                found[client] = _losses(answer, len(mixes))
+            except (KeyError, ValueError) as error:
+                roster.refuse(client, f"its losses cannot be used: {error!r}")
+        answered = sorted(client for client, (_, examples) in found.items() if examples)
+        losses = np.array([found[client][0] for client in answered]).reshape(-1, len(mixes)).T
+        weight = np.array([found[client][1] for client in answered], dtype=np.float64)
+        return Tested(np.array(answered, dtype=np.int64), losses, weight)
+
     @property
     def _run(self) -> dict[str, int]:
         """The run of the study that messages belong to: its cell and seed."""
@@ -204,6 +233,19 @@ def _tested(answer: RecordDict) -> NDArray[np.float64]:
     if not (np.isfinite(sums).all() and 0 <= sums[0] <= sums[2]):
         raise ValueError(f"got {sums.tolist()}")
     return sums
+
+
+def _losses(answer: RecordDict, count: int) -> tuple[list[float], float]:
+    """A client's mean losses, and how many examples they are taken over; 0 if it could not test."""
+    found = answer.metric_records["losses"]
+    losses, examples = (
+        [float(each) for each in cast(list[float], found["losses"])],
+        found["examples"],
+    )
+    examples = float(cast(float, examples))
+    if examples and not (len(losses) == count and 0 < examples < math.inf):
+        raise ValueError(f"got {len(losses)} losses over {examples} examples")
+    return losses, examples
 
 
 def _shape(reply: Report) -> str:

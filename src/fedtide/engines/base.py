@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedtide.core.errors import EngineError
+from fedtide.core.mix import mixed, widest
 from fedtide.core.trees import repeated, rows, tree_map
 from fedtide.core.types import (
     Batch,
@@ -26,6 +27,7 @@ from fedtide.core.types import (
     Ids,
     Model,
     Nothing,
+    Tested,
     Training,
     Vector,
     Walk,
@@ -220,6 +222,50 @@ class Engine(ABC):
         sums = self.across(block, range(0, len(examples), EVALUATION_BLOCK))
         right, loss = (sum(each) / len(examples) for each in zip(*sums, strict=True))
         return right, loss
+
+    def losses(self, models: Sequence[Model], mixes: Tensor, ids: Ids, t: int) -> Tested:
+        """Test weighted sums of models, `mixes` [m, k], on the examples that clients train on in round t.
+
+        Clients without examples are left out. Every engine computes the same bits: client by client, in
+        blocks of one size. With `buffers = "local"` a client uses its own. Clients remember nothing of it.
+        """
+        candidates = [mixed(models, weights) for weights in mixes]
+        ids = np.sort(ids)
+        sizes = self.data.holdings.sizes(t, ids)
+        ids, sizes = ids[sizes > 0], sizes[sizes > 0]
+        own = self._local_buffers(ids)
+
+        def test(client: int) -> list[float]:
+            return self._mean_losses(candidates, client, t, own.get(client))
+
+        losses = np.array(list(self.across(test, ids.tolist())), dtype=np.float64)
+        return Tested(ids, losses.reshape(len(ids), len(candidates)).T, sizes.astype(np.float64))
+
+    def _mean_losses(
+        self, candidates: Sequence[Model], client: int, t: int, buffers: Buffers | None
+    ) -> list[float]:
+        """One client's mean loss at each model, over all examples that it holds in round t."""
+        places = self.data.everything(t, np.array([client])).places[0]
+        sums = [0.0] * len(candidates)
+        for first in range(0, len(places), EVALUATION_BLOCK):
+            index = torch.from_numpy(places[first : first + EVALUATION_BLOCK])
+            inputs, targets = self.data.examples.take(index.to(self.data.examples.targets.device))
+            for place, model in enumerate(candidates):
+                used = model if buffers is None else model._replace(buffers=buffers)
+                with torch.no_grad():
+                    loss = self.task.loss(self.outputs(used, inputs), targets)
+                sums[place] += float(loss.to(widest(loss)).sum())
+        return [total / len(places) for total in sums]
+
+    def _local_buffers(self, ids: Ids) -> dict[int, Buffers]:
+        """The buffers of clients that keep their own, by client."""
+        if self.buffers != "local":
+            return {}
+        found, kept = self.memory.kept(ids)
+        return {
+            client: tree_map(lambda leaf, at=at: leaf[at], kept.buffers)
+            for at, client in enumerate(found.tolist())
+        }
 
     def across(self, work: Callable[[In], Out], parts: Sequence[In]) -> Iterator[Out]:
         """`work` on every part, over the engine's threads; results in order, each when it is there."""

@@ -7,6 +7,7 @@ from statistics import NormalDist
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedtide.core.errors import require
@@ -37,6 +38,12 @@ class Attack:
         """The uploads [U, D] of a round after the attack, which changes those of `hostile` [U] clients."""
         return rows
 
+    def losses(
+        self, losses: NDArray[np.float64], hostile: NDArray[np.bool_], t: int
+    ) -> NDArray[np.float64]:
+        """The losses [m, U] that clients report of m models; an attack changes those of `hostile` [U]."""
+        return losses
+
 
 @dataclass(frozen=True, kw_only=True)
 class SignFlip(Attack):
@@ -47,6 +54,12 @@ class SignFlip(Attack):
 
     def rows(self, rows: Tensor, hostile: Tensor, t: int, seed: int) -> Tensor:
         return torch.where(hostile[:, None], -self.scale * rows, rows)
+
+    def losses(
+        self, losses: NDArray[np.float64], hostile: NDArray[np.bool_], t: int
+    ) -> NDArray[np.float64]:
+        """Hostile clients report the losses in reverse order: their best model as their worst."""
+        return np.where(hostile, losses.max(0) + losses.min(0) - losses, losses)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ import torch
 from fedtide.algorithms import ALGORITHMS
 from fedtide.core.errors import ConfigError, require
 from fedtide.core.trees import rows, tree_map
-from fedtide.core.types import Cohort, Dataset, Ids
+from fedtide.core.types import Cohort, Dataset, Ids, Tested
 from fedtide.data.holdings import Holdings, Static
 from fedtide.engines.base import Result
 from fedtide.guard.attacks import Attack
@@ -153,6 +153,13 @@ class Gate:
         if refused:
             facts["refused"] = refused
         return _some(result._replace(up=sent, facts=facts), stays)
+
+    def tested(self, answers: Tested, hostile: Ids, t: int) -> Tested:
+        """The losses that the server accepts: finite ones, after hostile clients have changed theirs."""
+        if self.attack.share:
+            bad = np.isin(answers.ids, hostile)
+            answers = answers._replace(losses=self.attack.losses(answers.losses, bad, t))
+        return answers.some(answers.ids[np.isfinite(answers.losses).all(0)])
 
     def aggregated(
         self, algorithm: AnyAlgorithm, server: Any, result: Result, cohort: Cohort, drawn: Ids

@@ -111,6 +111,20 @@ class StartKeys(TypedDict, total=False):
     start_distances: Annotated[
         list[float], "How far the gradient of each of those starts lies from this one's."
     ]
+    start_tests: Annotated[
+        list[list[float]],
+        "With the start `soup`: the weights of these models in each mixture that clients tested.",
+    ]
+    start_losses: Annotated[list[float], "The loss of each mixture, the mean over the clients."]
+    start_gain: Annotated[
+        float, "By how much the loss of the mixture that was taken is below the current model's."
+    ]
+    test_exchanges: Annotated[
+        int,
+        "How often clients tested models for the start, before this round; bytes, `latency` and `joules` of "
+        "this line include what that cost.",
+    ]
+    test_answers: Annotated[int, "How many answers of clients that gave."]
     stored_floats: Annotated[int, "How many numbers the archive of earlier models holds."]
     gradient_rounds: Annotated[
         int,

@@ -61,7 +61,9 @@ class Experiment:
             self.participation.check_session(self.population.at(0, self.seed))
             self.gate.check_cohorts(self._cohorts())
         self.gate.check(self.algorithm)
-        listens = self.start.computes or self.start.trigger.listens or self.participation.listens
+        start = self.start
+        asks = start.computes or start.tests or start.trigger.listens
+        listens = asks or self.participation.listens
         require(
             not (self.privacy.noise and listens),
             "privacy.noise",

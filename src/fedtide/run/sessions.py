@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from fedtide.core.rng import stream
-from fedtide.core.types import Ids, Model, Session
-from fedtide.engines.base import Engine
+from fedtide.core.types import Session
 from fedtide.measure.census import holdings, moves, sample
 from fedtide.run.experiment import Experiment
-from fedtide.run.round import gate, move, plan, recount, train
-from fedtide.run.state import GONE, Asked, Members, Now
+from fedtide.run.preparation import Preparation
+from fedtide.run.round import recount
+from fedtide.run.state import GONE, Now
 from fedtide.run.world import World
 from fedtide.starts.archive import Archive
 from fedtide.starts.base import Beginning
 from fedtide.starts.trigger import Era
 from fedtide.training.explain import check_state, explained
-
-SLOWER = 0.5  # of the learning rate: gradient rounds in the code of the DIMC paper
 
 Answer = tuple[Now, tuple[Mapping[str, Any], Mapping[str, Any]]]
 
@@ -39,7 +34,7 @@ def answer(
         if e.population.announced:
             e.participation.check_session(session)
         world.enter(session)
-    gradient_rounds = GradientRounds(e, world, session, t, now)
+    preparation = Preparation(e, world, session, t, now)
     known = Beginning(
         now.era.number + 1,
         session,
@@ -47,20 +42,21 @@ def answer(
         now.model,
         world.layout,
         now.archive,
-        gradient_rounds,
+        preparation.gradient_rounds,
+        preparation.losses,
     )
     facts: Mapping[str, Any] = {}
     with explained("start", t):
         due = e.start.is_due(t, now.era, known)
-        now = now._replace(network=gradient_rounds.now.network)
+        now = now._replace(network=preparation.now.network)
         if due:
             now, facts = begin(e, world, known, t, now)
-            now = now._replace(network=gradient_rounds.now.network)
+            now = now._replace(network=preparation.now.network)
         elif resumed or is_first:
             now, facts = carry(e, world, session, now, start=False)
     if is_first:
         facts = {**facts, **census(e, world, t, session)}
-    return now, (facts, gradient_rounds.bill)
+    return now, (facts, preparation.bill)
 
 
 def begin(
@@ -114,72 +110,3 @@ def census(e: Experiment, world: World, t: int, session: Session) -> Mapping[str
     some = sample(world.crowd.clients)
     held = holdings(some, world.labels(t, some)) if world.sees_data else {}
     return moves(session.clients[:0], session.clients) | held
-
-
-@dataclass
-class GradientRounds:
-    """Rounds of the algorithm before a start; they yield a model and a bill, and no client remembers them.
-
-    `bill` adds up what they cost (section V of the DIMC paper).
-    """
-
-    e: Experiment
-    world: World
-    session: Session
-    t: int
-    now: Now
-    bill: dict[str, Any] = field(default_factory=dict)
-
-    def __call__(self, model: Model, rounds: int, clients: int = 0) -> Model:
-        """The model after so many rounds from `model`, with the session's clients or a sample of them."""
-        e, world, t = self.e, self.world, self.t
-        ids = self._sample(clients)
-        present = np.sort(self.session.clients)
-        now = self.now._replace(
-            server=e.algorithm.init(model.x, world.context),
-            model=model,
-            members=Members(t, present, np.zeros_like(present)),
-        )
-        with memory_aside(world.engine):
-            for v in range(rounds):
-                asked, now = self._ask(f"gradient {v}", ids, now)
-                result = train(e, world, asked, now)
-                now, _ = move(e, world, asked, result, now)
-        self.now = self.now._replace(network=now.network)
-        return now.model
-
-    def _ask(self, purpose: str, ids: Ids, now: Now) -> tuple[Asked, Now]:
-        """One of these rounds before it is trained; its costs go to the bill."""
-        e, t = self.e, self.t
-        work, planned, now = plan(e, self.world, t, ids, now)
-        asked = Asked(t, self.session, ids, work, planned, SLOWER * e.train.lr, {}, {}, purpose)
-        planned, _ = e.faults.strike(planned, t, ids, gate(e, asked).seed)
-        able = int(planned.able.sum())
-        costs = {
-            "gradient_rounds": 1,
-            "gradient_uploads": able,
-            "steps": int(planned.steps[planned.able].sum()),
-            "bytes_down": able * work.bytes_down,
-            "bytes_up": able * work.bytes_up,
-            "latency": planned.latency,
-            "joules": float(planned.joules.sum()),
-        }
-        self.bill = {name: self.bill.get(name, 0) + cost for name, cost in costs.items()}
-        return asked._replace(plan=planned), now
-
-    def _sample(self, clients: int) -> Ids:
-        everyone = self.session.clients
-        if not clients or clients >= len(everyone):
-            return everyone
-        numbers = stream(self.e.seed, "gradient", self.t)
-        return everyone[np.sort(numbers.choice(len(everyone), clients, replace=False))]
-
-
-@contextmanager
-def memory_aside(engine: Engine) -> Iterator[None]:
-    """Use an empty memory inside, and the one from before again afterwards."""
-    kept, engine.memory = engine.memory, engine.memory.anew()
-    try:
-        yield
-    finally:
-        engine.memory = kept

@@ -6,6 +6,7 @@ from fedtide.starts.base import Start
 from fedtide.starts.cold import Cold
 from fedtide.starts.previous import Previous
 from fedtide.starts.similarity import Similarity
+from fedtide.starts.soup import Soup
 
 STARTS = Kinds(
     "starts",
@@ -15,5 +16,6 @@ STARTS = Kinds(
         "previous": Previous,
         "average": ArchiveAverage,
         "similarity": Similarity,
+        "soup": Soup,
     },
 )

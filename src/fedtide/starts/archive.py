@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tempfile import NamedTemporaryFile
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,10 +17,10 @@ from fedtide.core.errors import ConfigError, require
 from fedtide.core.kinds import Kinds
 from fedtide.core.mix import mixed
 from fedtide.core.trees import leaves, size_bytes, tree_map
-from fedtide.core.types import Model, Nothing, Vector
+from fedtide.core.types import Ids, Model, Nothing, Vector
 
+NO_CLIENTS: Ids = np.empty(0, dtype=np.int64)
 NONE = torch.empty(0)  # the gradient of a start that computes none
-Distance = Callable[[Vector, Vector], float]  # between two computed gradients
 
 
 class Past(NamedTuple):
@@ -29,6 +30,10 @@ class Past(NamedTuple):
     model: Model  # w^(s, T+1)
     gradient: Vector = NONE  # G_s, if the start computes one
     accuracy: float = 0.0  # training accuracy in the session's last round
+    clients: Ids = NO_CLIENTS  # that existed when the session began
+
+
+Distance = Callable[[Past, Past], float]
 
 
 class Archive(NamedTuple):
@@ -43,8 +48,8 @@ class Archive(NamedTuple):
         kept = [self.pilot, *((past.model, past.gradient) for past in self.past)]
         return sum(leaf.numel() for leaf in leaves(kept))
 
-    def mixed(self, weights: Tensor, like: Model) -> Model:
-        """The weighted sum of the models, which must have the shape of this run's model."""
+    def models(self, like: Model) -> list[Model]:
+        """The models of earlier sessions, which must have the shape of this run's model, on its device."""
         shape = [leaf.shape for leaf in leaves(like)]
         for past in self.past:
             if [leaf.shape for leaf in leaves(past.model)] != shape:
@@ -53,7 +58,11 @@ class Archive(NamedTuple):
                     f"parameters. Got {past.model.x.numel():,} from session {past.session}. "
                     "Start a new archive when the model changes."
                 )
-        return mixed([_beside(past.model, like) for past in self.past], weights)
+        return [tree_map(lambda leaf: leaf.to(like.x.device), past.model) for past in self.past]
+
+    def mixed(self, weights: Tensor, like: Model) -> Model:
+        """The weighted sum of the models, which must have the shape of this run's model."""
+        return mixed(self.models(like), weights)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +114,7 @@ class Diverse(Last):
     def chosen(self, past: tuple[Past, ...], distance: Distance) -> tuple[Past, ...]:
         stays, left = [past[-1]], list(past[:-1])
         while left and len(stays) < self.H:
-            gaps = [min(distance(p.gradient, s.gradient) for s in stays) for p in left]
+            gaps = [min(distance(p, s) for s in stays) for p in left]
             stays.append(left.pop(gaps.index(max(gaps))))
         return tuple(sorted(stays, key=lambda p: p.session))
 
@@ -121,12 +130,6 @@ def on_disk(tensor: Tensor) -> Tensor:
         allocate(file, 0, tensor.nbytes)
         held = torch.from_file(file.name, shared=True, size=tensor.numel(), dtype=tensor.dtype)
     return held.copy_(tensor.reshape(-1)).view(tensor.shape)
-
-
-def _beside(model: Model, other: Model) -> Model:
-    """The model, moved to the device of another."""
-    moved: Model = tree_map(lambda leaf: leaf.to(other.x.device), model)
-    return moved
 
 
 RETENTION = Kinds("retention", Retention, {"all": All, "last": Last, "diverse": Diverse})

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, Protocol
 
+from torch import Tensor
+
 from fedtide.core.errors import require
 from fedtide.core.layout import Layout
-from fedtide.core.types import Model, Session, Vector
+from fedtide.core.types import Ids, Model, Session, Tested, Vector
 from fedtide.starts.archive import NONE, Archive, Past
 from fedtide.starts.trigger import Always, Era, Situation, Trigger
 
@@ -19,6 +21,19 @@ class RunGradientRounds(Protocol):
 
     def __call__(self, model: Model, rounds: int, clients: int = 0) -> Model:
         """The model after `rounds` rounds from `model`, with `clients` of the session (0: all of them)."""
+
+
+class AskForLosses(Protocol):
+    """Lets clients test models on the examples that they train on; what that costs is counted."""
+
+    def __call__(
+        self, models: Sequence[Model], mixes: Tensor, clients: int = 0, ids: Ids | None = None
+    ) -> Tested:
+        """The losses at weighted sums of the models, `mixes` [m, k], of the clients that answered.
+
+        Asks `clients` of the session (0: all of them), or exactly `ids`. Clients that have just tested sums
+        of the same sequence of models still hold them and receive only the new weights.
+        """
 
 
 class Beginning(NamedTuple):
@@ -31,6 +46,7 @@ class Beginning(NamedTuple):
     layout: Layout
     archive: Archive
     gradient_rounds: RunGradientRounds
+    losses: AskForLosses
 
 
 class Begun(NamedTuple):
@@ -52,6 +68,7 @@ class Start(ABC):
     """
 
     computes: ClassVar[bool] = False  # does this start compute gradients?
+    tests: ClassVar[bool] = False  # do clients test models for this start?
     P: int = 0  # the number of pilot sessions
     reset: bool = True
     trigger: Trigger = field(default_factory=Always)

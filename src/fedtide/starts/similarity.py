@@ -91,7 +91,9 @@ class Similarity(Start):
 
     def store(self, archive: Archive, past: Past, layout: Layout) -> Archive:
         if past.session >= self.P:
-            kept = self.keep.added(archive.past, past, lambda a, b: self.gap(a, b, layout))
+            kept = self.keep.added(
+                archive.past, past, lambda a, b: self.gap(a.gradient, b.gradient, layout)
+            )
             return archive._replace(past=kept)
         pilots = (*archive.past, past)
         if len(pilots) < self.P:

@@ -17,7 +17,7 @@ import numpy as np
 from fedtide.core.errors import require
 from fedtide.core.kinds import Kinds
 from fedtide.core.types import Ids, Model, Session, Vector
-from fedtide.starts.archive import NONE, Past
+from fedtide.starts.archive import NO_CLIENTS, NONE, Past
 
 
 class Era(NamedTuple):
@@ -25,14 +25,14 @@ class Era(NamedTuple):
 
     number: int = -1  # the number of starts before that one
     first: int = 0  # its first round
-    clients: Ids = np.empty(0, dtype=np.int64)  # the clients that existed at the start
+    clients: Ids = NO_CLIENTS  # the clients that existed at the start
     gradient: Vector = NONE  # G_s, if the start computed one
     accuracy: float = 0.0  # training accuracy in the last round
     peak: float = 0.0  # the highest training accuracy since the start
 
     def over(self, model: Model) -> Past:
         """The finished era as the archive keeps it; `model` is its final model."""
-        return Past(self.number, model, self.gradient, self.accuracy)
+        return Past(self.number, model, self.gradient, self.accuracy, self.clients)
 
     def after(self, accuracy: float) -> Era:
         """The era after one more round."""

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedtide.core.trees import rows, tree_map
-from fedtide.core.types import Ids, Nothing, Walk
+from fedtide.core.types import Ids, Nothing, Tested, Walk
 from fedtide.data.batches import ClientData
 from fedtide.engines.base import NO_CLIENTS, InProcess, Traits
 from fedtide.tasks.task import Task
@@ -114,6 +114,12 @@ class Actor:
         report = Report(done.up, Nothing(), done.buffers, done.training, done.walk.steps)
         whole = _packed_table(memory) if sync.whole else None
         return packed(report), StoredRows(ids, packed(done.rows)), whole
+
+    def losses(self, sent: tuple[Sequence[Any], Array], ids: Ids, t: int) -> Tested:
+        """The losses of these clients at weighted sums of models: see `Engine.losses`."""
+        assert self.engine is not None
+        models = [unpacked(model, self.device) for model in sent[0]]
+        return self.engine.losses(models, unpacked(sent[1], self.device), ids, t)
 
     def _table(
         self, sync: TableSync, known: Sequence[Ids], backups: Sequence[StoredRows]

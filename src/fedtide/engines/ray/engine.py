@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import count
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from fedtide.core.errors import EngineError, FedTideError
 from fedtide.core.trees import rows, size_bytes, tree_map
-from fedtide.core.types import Ids, Walk
+from fedtide.core.types import Ids, Model, Tested, Walk
 from fedtide.engines.base import NO_CLIENTS, Engine, InProcess, Result
 from fedtide.engines.loop import Loop
 from fedtide.engines.ray.actor import Settings, TableSync, packed, unpacked
@@ -130,6 +131,28 @@ class Ray(Engine):
             if job.bytes_kept < INLINE:
                 new = ray.put(ray.get(new))  # out of this process
             self.memory.note(job.actor, counted, new, whole if job.whole else None)
+
+    def losses(self, models: Sequence[Model], mixes: Tensor, ids: Ids, t: int) -> Tested:
+        """The losses, each client's from its actor; this process computes those of an actor that dies."""
+        if self.buffers == "local":
+            return super().losses(models, mixes, ids, t)  # buffers of clients come to this process
+        self._connect()
+        ids = np.sort(ids)
+        sent = ray.put(([packed(model) for model in models], packed(mixes)))
+        actors = np.unique(self._owners[ids]).tolist()
+        parts = [ids[self._owners[ids] == actor] for actor in actors]
+        asked = [
+            self._actors[a].losses.remote(sent, part, t)
+            for a, part in zip(actors, parts, strict=True)
+        ]
+        answers = []
+        for actor, part, word in zip(actors, parts, asked, strict=True):
+            try:
+                answers.append(ray.get(word))
+            except (RayActorError, ObjectLostError):
+                self._replace(actor)
+                answers.append(super().losses(models, mixes, part, t))
+        return joined(answers, len(mixes))
 
     def close(self) -> None:
         for actor in self._actors:
@@ -248,6 +271,18 @@ class Ray(Engine):
         uploads = [report.up for report in reports]
         up = summed(uploads) if adds else merged(uploads, order)
         return Result(ids[here], up, buffers, training, walk, is_sum=adds)
+
+
+def joined(answers: Sequence[Tested], rows: int) -> Tested:
+    """The answers of all actors, in the order of the ids."""
+    none = Tested(NO_CLIENTS, np.empty((rows, 0)), np.empty(0))
+    ids, losses, weight = zip(none, *answers, strict=True)
+    order = np.argsort(np.concatenate(ids))
+    return Tested(
+        np.concatenate(ids)[order],
+        np.concatenate(losses, axis=1)[:, order],
+        np.concatenate(weight)[order],
+    )
 
 
 def assigned(data: Any, actors: int) -> NDArray[np.int64]:
