@@ -163,7 +163,7 @@ def test_a_run_with_a_soup_is_that_of_the_loop_bit_for_bit():
         start=Soup(),
         engine=settings_of("loop", workers=1),
     )
-    loop, mine = run(e), run(replace(e, engine=settings_of("ray", actors=2)))
+    loop, mine = run(e), run(replace(e, engine=settings_of("ray", of="loop", actors=2)))
     assert torch.equal(loop.model.x, mine.model.x)
     assert [line.get("start_losses") for line in mine.rounds] == [
         line.get("start_losses") for line in loop.rounds

@@ -202,7 +202,7 @@ def test_a_soup_tested_by_real_clients_equals_the_loop(tmp_path, buffers):
     (tmp_path / "own.py").write_text(NET)
     study = written(
         tmp_path,
-        "mifa",
+        "moon",
         TURNS,
         rounds=2,
         work='model = "own.py:Net", steps = 3',

@@ -52,7 +52,7 @@ class Anarchic(Algorithm[Server, Down, Mine, Mean], Generic[Mine]):
 
 @dataclass(frozen=True, kw_only=True)
 class AfaCD(Anarchic[Nothing]):
-    """The server follows the mean of the cohort's gradients."""
+    """AFA-CD: the server makes a step along the mean of the mean gradients that the cohort sends."""
 
     def report(self, y: Vector, walk: Walk, down: Down, mine: Nothing) -> tuple[Mean, Nothing]:
         return Mean((down.x - y) / (walk.weight * walk.lr)), mine

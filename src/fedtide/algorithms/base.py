@@ -42,7 +42,7 @@ class Teacher(NamedTuple):
 
 
 class Context(NamedTuple):
-    """What an algorithm may know when a session begins."""
+    """What an algorithm is given, besides the model, when training starts or starts again."""
 
     layout: Layout
     population: int  # clients that exist

@@ -17,7 +17,7 @@ from fedtide.core.types import Batch, Nothing, Outputs, Vector
 
 @dataclass(frozen=True, kw_only=True)
 class FedNTD(Averaging[Nothing]):
-    """Clients keep what the global model says about the labels that an example does not have."""
+    """FedAvg with a distillation loss: the global model is the teacher, and the true label is left out."""
 
     beta: float = 1.0
     tau: float = 3.0

@@ -41,7 +41,7 @@ class Server(NamedTuple):
 
 
 class Trained(NamedTuple):
-    """A client sends its model."""
+    """What a client of M-FedAvg or M-FedProx sends: its trained model."""
 
     w: Vector
 

@@ -269,7 +269,7 @@ def _check(clients: int, examples: float = math.inf) -> None:
 
 
 def _pieces(total: int, parts: int) -> Ints:
-    """[total]: 0..parts-1 in order, each equally often; the first ones once more if need be."""
+    """[total]: the piece of each item, cut in order into `parts` pieces whose sizes differ by one at most."""
     ids = np.arange(parts)
     return np.repeat(ids, total // parts + (ids < total % parts))
 

@@ -53,7 +53,7 @@ def client_app(file: Path, hook: Hook) -> ClientApp:
 
 
 def introduced(hook: Hook, settings: Settings) -> RecordDict:
-    """The client's number and, of its data, only the number of examples and the shape of one."""
+    """A client's first message: its number and, of its data, only the count, shape and dtype of examples."""
     about: dict[str, Any] = {"client": int(str(settings.get("partition-id", NO_NUMBER)))}
     about |= {"examples": 0, "shape": "", "dtype": ""}
     if hook.OWN:

@@ -202,7 +202,7 @@ class Engine(ABC):
         return Row(broadcast.algorithm.memory(down), carried, own)
 
     def outputs(self, model: Model, inputs: Tensor) -> Tensor:
-        """The logits of a model in evaluation mode, by the closed form of a chain where there is one."""
+        """The logits of a model in evaluation mode; chains of linear layers are computed directly."""
         if self.chain and self.chain[0].inputs == inputs.shape[1:].numel():
             return outputs(self.chain, model.x[None], inputs[None])[-1][0].mT
         return self.task.view(model.x, model.buffers, self.task.arranged(inputs)).logits

@@ -141,7 +141,7 @@ class LoopSettings(InProcessSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class StackedSettings(InProcessSettings):
-    """An engine that may stack clients."""
+    """The settings of an engine that may train many clients at once, as one stack of tensors."""
 
     chunk: int = 0  # clients stacked at once; 0: by memory
 

@@ -192,7 +192,7 @@ def penalty_gradients(
     mine: Any,
     out: Outputs,
 ) -> Extra:
-    """The gradient of what the algorithm adds to the loss: by each client's model, logits and features."""
+    """Gradients of what the algorithm adds to the loss, with respect to model, logits and features."""
     shallow = chain[0].is_head
 
     def one(y: Vector, out: Outputs, batch: Batch, mine: Any) -> tuple[Tensor, ...]:

@@ -135,7 +135,7 @@ class Clipped(Defence):
 
 @dataclass(frozen=True, kw_only=True)
 class GeometricMedian(Defence):
-    """The point with the least weighted distance to all uploads, by smoothed Weiszfeld steps.
+    """The point with the least weighted sum of distances to all uploads, by smoothed Weiszfeld steps.
 
     RFA (Pillutla, Kakade and Harchaoui, IEEE TSP 2022, Algorithm 2), with its smoothing. Three things
     differ, because a few steps from the mean do not undo very large uploads: the steps begin at the median

@@ -133,7 +133,7 @@ class Gate:
         return sent if self.faults.memories == "keep" else passed
 
     def received(self, result: Result, hostile: Ids, t: int) -> Result:
-        """The uploads that arrive and are accepted; the facts list those that were lost or refused."""
+        """The uploads that arrive and are accepted; `facts` has the ids of those lost or refused."""
         if self.is_open:
             return result
         bad = torch.from_numpy(np.isin(result.ids, hostile)).to(result.walk.steps.device)

@@ -1,4 +1,4 @@
-"""The connection to Ray: a cluster that is there, or one that runs on this machine for a while."""
+"""Connect to a Ray cluster, or start one on this machine until the run ends; idle actors are reused."""
 
 from __future__ import annotations
 
