@@ -10,7 +10,7 @@ import pytest
 
 from fedtide.data.datasets import DATASETS
 from fedtide.run.kinds import ROOMS
-from tests.cli.command import SMALL, fedtide
+from tests.cli.command import SMALL, fedtide, fedtide_process
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def study(tmp_path):
 
 
 def test_run_prints_a_table_and_names_the_report(study, tmp_path):
-    done = fedtide("run", study, "--seed", 1, "--seed", 2, "--jobs", 1, cwd=tmp_path)
+    done = fedtide_process("run", study, "--seed", 1, "--seed", 2, "--jobs", 1, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "accuracy %" in done.stdout
     assert "±" in done.stdout
@@ -128,6 +128,15 @@ def test_bad_input_is_one_sentence_and_exit_code_2(study, tmp_path, arguments, m
     assert sorted(p.name for p in tmp_path.iterdir()) == before
 
 
+def test_bad_input_ends_a_process_of_its_own_in_the_same_way(study, tmp_path):
+    arguments = "run", study, "--set", "train.stepps=3"
+    here, process = (call(*arguments, cwd=tmp_path) for call in (fedtide, fedtide_process))
+    assert process.returncode == here.returncode == 2
+    assert process.stderr == here.stderr
+    assert process.stdout == here.stdout == ""
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["small.toml"]
+
+
 def test_a_damaged_file_is_named(study, tmp_path):
     folder = tmp_path / "data" / "mnist"
     folder.mkdir(parents=True)
@@ -147,7 +156,7 @@ def test_a_damaged_file_is_named(study, tmp_path):
 
 
 def test_training_that_breaks_down_is_exit_code_1(study, tmp_path):
-    done = fedtide("run", study, "--set", "train.lr=1e38", "--jobs", 1, cwd=tmp_path)
+    done = fedtide_process("run", study, "--set", "train.lr=1e38", "--jobs", 1, cwd=tmp_path)
     assert done.returncode == 1
     assert "Try a smaller train.lr" in done.stderr
 
@@ -158,8 +167,8 @@ def test_help_does_not_wait_for_torch(tmp_path):
 
 
 def test_version_and_help(tmp_path):
-    assert fedtide("--version", cwd=tmp_path).stdout.strip()
-    assert "run" in fedtide("--help", cwd=tmp_path).stdout
+    assert fedtide_process("--version", cwd=tmp_path).stdout.strip()
+    assert "run" in fedtide_process("--help", cwd=tmp_path).stdout
 
 
 @pytest.mark.parametrize("example", sorted(Path("examples").glob("*.py")), ids=str)

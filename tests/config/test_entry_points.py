@@ -9,7 +9,7 @@ from fedtide import load, run_study
 from fedtide.algorithms import ALGORITHMS
 from fedtide.algorithms.fedavg import FedAvg
 from fedtide.core.errors import ConfigError
-from tests.cli.command import fedtide
+from tests.cli.command import fedtide, fedtide_process
 
 STUDY = """
 algorithm = { kind = "calm", power = 0.5 }
@@ -85,10 +85,12 @@ def test_the_command_runs_and_lists_it(package, tmp_path):
     site = package("tide_calm", POINTS)
     (tmp_path / "study.toml").write_text(STUDY)
     path = ":".join([str(site), *filter(None, sys.path)])
-    done = fedtide("run", "study.toml", "--json", cwd=tmp_path, PYTHONPATH=path)
+    done = fedtide_process(
+        "run", "study.toml", "--json", "--jobs", 1, cwd=tmp_path, PYTHONPATH=path
+    )
     assert done.returncode == 0, done.stderr
     assert len([json.loads(line) for line in done.stdout.splitlines()]) == 4
-    listed = fedtide("list", "algorithms", cwd=tmp_path, PYTHONPATH=path).stdout
+    listed = fedtide("list", "algorithms", cwd=tmp_path).stdout
     assert "A method of another package." in listed
     assert "power = 1.0" in listed
 

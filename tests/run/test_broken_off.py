@@ -94,9 +94,14 @@ class StopAfter:
         return self.left < 0
 
 
-def start(*arguments, cwd):
+def start_slow(*arguments, cwd):
     """The command in a process of its own, slow enough to be stopped before its end."""
     (cwd / "slowly").touch()
+    return start(*arguments, cwd=cwd)
+
+
+def start(*arguments, cwd):
+    """The command in a process of its own."""
     code = "from fedtide.cli import main; main()"
     return subprocess.Popen(
         [sys.executable, "-W", "error", "-c", code, *map(str, arguments)],
@@ -285,7 +290,7 @@ def swap(one, other):
 def test_a_signal_finishes_the_round_and_says_how_to_go_on(
     study, undisturbed, tmp_path, number, jobs
 ):
-    process = start("run", study, "--jobs", jobs, cwd=tmp_path)
+    process = start_slow("run", study, "--jobs", jobs, cwd=tmp_path)
     until_rounds(process, tmp_path / "runs/tide/1" / SCAFFOLD / "journal.jsonl", 3)
     process.send_signal(number)
     _, err = process.communicate(timeout=PATIENCE)
@@ -354,7 +359,7 @@ def test_killed_at_any_moment(study, undisturbed, tmp_path):
     """SIGKILL, which nobody can hear, with one process and with workers; benchmarks/kill.py does more."""
     journal = tmp_path / "runs/tide/1" / SCAFFOLD / "journal.jsonl"
     for rounds, jobs in ((5, 1), (12, 2)):
-        process = start("run", study, "--jobs", jobs, "--resume", cwd=tmp_path)
+        process = start_slow("run", study, "--jobs", jobs, "--resume", cwd=tmp_path)
         until_rounds(process, journal, rounds)
         process.kill()
         process.communicate()  # ends once its workers, too, have let go of the pipes
@@ -365,7 +370,7 @@ def test_killed_at_any_moment(study, undisturbed, tmp_path):
 def test_a_second_signal_stops_at_once(study, tmp_path):
     long = 'steps = 100000\nsampling = "replacement"'  # a round takes very long
     study.write_text(STUDY.replace("steps = 2", long))
-    process = start("run", study, "--jobs", 1, cwd=tmp_path)
+    process = start_slow("run", study, "--jobs", 1, cwd=tmp_path)
     until_rounds(process, tmp_path / "runs/tide/1" / SCAFFOLD / "journal.jsonl", 0)
     process.send_signal(signal.SIGINT)
     until_said(process, "once more stops at once")

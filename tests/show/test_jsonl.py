@@ -8,7 +8,7 @@ import pytest
 
 from fedtide import config, run_study
 from fedtide.show.jsonl import JsonLines
-from tests.cli.command import SMALL, fedtide
+from tests.cli.command import SMALL, fedtide, fedtide_process
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_one_object_per_round_equal_to_the_journal(study, tmp_path, capsys):
 
 
 def test_the_command_prints_nothing_else_also_in_parallel(study, tmp_path):
-    done = fedtide("run", study, "--json", "--seed", 7, "--jobs", 2, cwd=tmp_path)
+    done = fedtide_process("run", study, "--json", "--seed", 7, "--jobs", 2, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert not done.stderr
     objects = [json.loads(line) for line in done.stdout.splitlines()]
