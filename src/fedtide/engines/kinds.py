@@ -246,8 +246,9 @@ def named(
         return Loop, traits
     if kind == "compiled":
         require_fit(task, kind, compiling_problem(task, data))
-    require_fit(task, kind, stacking_error(task, data, traits, train, algorithm))
-    return (compiled_engine() if kind == "compiled" else Vectorised), traits
+    engine = compiled_engine() if kind == "compiled" else Vectorised
+    require_fit(task, kind, stacking_error(engine, task, data, traits, train, algorithm))
+    return engine, traits
 
 
 def fastest(
@@ -259,20 +260,25 @@ def fastest(
     if task.has_convolutions and on_cpu:
         # Not tried: torch takes seconds to prepare for its first vmap.
         return Loop, "on a CPU, stacked convolutions are slower than one client at a time", traits
-    error = stacking_error(task, data, traits, train, algorithm)
-    if error:
+    kind, why = _stacked(task, data, on_cpu)
+    if error := stacking_error(kind, task, data, traits, train, algorithm):
         return Loop, f"{task.name} cannot be vectorised: {error}", traits
+    return kind, why, traits
+
+
+def _stacked(task: Task, data: ClientData, on_cpu: bool) -> tuple[type[Vectorised], str]:
+    """The faster of the two engines that stack clients, and why."""
     stacks = f"{task.name} can be stacked over clients"
     if not on_cpu or not is_chain(task):
-        return Vectorised, stacks, traits
+        return Vectorised, stacks
     if task.layout.dim * data.batching.batch_size < WORTH_COMPILING:
-        return Vectorised, f"{stacks}, and is too small to be worth compiling", traits
+        return Vectorised, f"{stacks}, and is too small to be worth compiling"
     if problem := compiling_problem(task, data):
-        return Vectorised, f"{stacks}, but not compiled: {problem}", traits
-    return compiled_engine(), f"{task.name} is a chain of linear layers", traits
+        return Vectorised, f"{stacks}, but not compiled: {problem}"
+    return compiled_engine(), f"{task.name} is a chain of linear layers"
 
 
-def compiled_engine() -> type[InProcess]:
+def compiled_engine() -> type[Vectorised]:
     """The compiled engine; imported late, because numba takes half a second."""
     from fedtide.engines.compiled import Compiled
 

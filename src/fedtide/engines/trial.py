@@ -45,13 +45,18 @@ def model_traits(task: Task, examples: Examples) -> Traits:
 
 
 def stacking_error(
-    task: Task, data: ClientData, traits: Traits, train: Train, algorithm: AnyAlgorithm
+    kind: type[Vectorised],
+    task: Task,
+    data: ClientData,
+    traits: Traits,
+    train: Train,
+    algorithm: AnyAlgorithm,
 ) -> str:
     """Why model, optimiser and algorithm cannot be stacked over clients; empty if they can.
 
-    Two clients make one step with the vectorised engine; their examples are the first three.
+    Two clients make one step with an engine of this kind; their examples are the first three.
     """
-    engine = Vectorised(task, data, traits, train.buffers)
+    engine = kind(task, data, traits, train.buffers)
     try:
         with torch.random.fork_rng(), torch.no_grad(), warnings.catch_warnings():
             # Torch may run clients one by one, with a warning (LSTM).
