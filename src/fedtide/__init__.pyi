@@ -144,6 +144,8 @@ from fedtide.starts.archive import Diverse as Diverse
 from fedtide.starts.archive import Last as Last
 from fedtide.starts.average import ArchiveAverage as ArchiveAverage
 from fedtide.starts.cold import Cold as Cold
+from fedtide.starts.newcomers import AutoTrigger as AutoTrigger
+from fedtide.starts.newcomers import Newcomers as Newcomers
 from fedtide.starts.previous import Previous as Previous
 from fedtide.starts.similarity import Similarity as Similarity
 from fedtide.starts.soup import Soup as Soup

@@ -98,7 +98,9 @@ BASE = {
 RUNS = {
     "fast": {"participation": {"kind": "fast", "of": {"kind": "bernoulli", "rate": 0.5}, "q": 0.5}},
     "start": {"start": {"kind": "similarity"}},
-    "soup": {"start": {"kind": "soup"}},
+    "soup": {"start": "soup"},
+    "newcomers": {"start": {"kind": "soup", "trigger": "newcomers"}},
+    "untested": {"start": {"kind": "average"}},
     "probes": {
         "algorithm": "fedagg",
         "train": {"epochs": 1},

@@ -101,7 +101,7 @@ def test_gradient_rounds_leave_no_trace(algorithm):
 def test_gradient_rounds_run_at_half_the_rate(monkeypatch):
     seen, plain = [], Preparation.gradient_rounds
 
-    def watched(self, model, rounds, clients=0):
+    def watched(self, *asked):
         def engine_run(broadcast, *rest):
             seen.append((broadcast.lr, broadcast.purpose))
             return original(broadcast, *rest)
@@ -109,7 +109,7 @@ def test_gradient_rounds_run_at_half_the_rate(monkeypatch):
         original = self.world.engine.run
         monkeypatch.setattr(self.world.engine, "run", engine_run)
         try:
-            return plain(self, model, rounds, clients)
+            return plain(self, *asked)
         finally:
             monkeypatch.setattr(self.world.engine, "run", original)
 

@@ -70,16 +70,16 @@ def test_without_scaling_it_is_the_average_and_with_much_the_nearest():
 
 
 def test_the_first_sessions():
-    """Session 0 is the pilot; session 1 computes its gradient and begins untrained (or goes on)."""
+    """Session 0 is the pilot; session 1 computes its gradient and continues, or begins untrained."""
     start, rounds = Similarity(V=2, clients=7), GradientRounds(UP, UP)
     pilot = beginning((), number=0)._replace(archive=Archive())
     assert start.begin(pilot).model is INITIAL
     first = beginning((), number=1, gradient_rounds=rounds)
     begun = start.begin(first)
-    assert begun.model is INITIAL
+    assert begun.model is LAST
     assert begun.gradient.tolist() == UP
-    assert rounds.asked == [(2, 7)]
-    assert Similarity(reset=False).begin(first).model is LAST
+    assert rounds.asked == [(2, 7, 0)]
+    assert Similarity(reset=True).begin(first).model is INITIAL
 
 
 @pytest.mark.parametrize(
@@ -117,11 +117,36 @@ def test_two_diverse_sessions_of_alternating_groups_are_one_of_each():
     assert [past.session for past in archive.past] == [3, 4]
 
 
-def test_drift_is_the_distance_to_the_last_start():
-    known, era = (
-        beginning(gradient_rounds=GradientRounds(LEFT)),
-        Era(1, gradient=torch.tensor(RIGHT)),
-    )
-    assert Similarity().drift(era, known, 4) == pytest.approx(2.0)
-    assert known.gradient_rounds.asked == [(1, 4)]
-    assert Similarity().drift(Era(), known, 4) == math.inf  # the pilot computed no gradient
+def drift(*halves, clients=4):
+    known = beginning(gradient_rounds=GradientRounds(*halves))
+    return Similarity().drift(Era(1, gradient=torch.tensor(RIGHT)), known, clients), known
+
+
+def test_drift_is_a_multiple_of_the_distance_between_two_halves():
+    """One half computes UP, the other LEFT; the mean of both is compared with RIGHT, the last start's."""
+    far, known = drift(UP, LEFT)
+    between = normalised_distance(torch.tensor(UP), torch.tensor(LEFT), LAYOUT)
+    middle = (torch.tensor(UP) + torch.tensor(LEFT)) / 2
+    away = normalised_distance(middle, torch.tensor(RIGHT), LAYOUT)
+    assert far == pytest.approx(away / between)
+    assert known.gradient_rounds.asked == [(1, 4, 1), (1, 4, 2)]
+
+
+def test_halves_that_agree_with_the_last_start_show_no_drift():
+    assert drift(RIGHT, RIGHT)[0] == 0.0
+
+
+def test_one_client_has_no_halves():
+    assert drift(clients=1)[0] == 0.0
+
+
+def test_in_the_pilot_every_change_leads_to_a_start():
+    assert Similarity().drift(Era(), beginning(), 4) == math.inf
+
+
+def test_an_infinite_R_takes_the_nearest_session():
+    """Sessions at equal distances share the weight."""
+    begun = begin(Similarity(R=math.inf), UP, RIGHT, UP, LEFT)
+    assert begun.facts["start_weights"] == [0.0, 1.0, 0.0]
+    assert float(begun.model.x[0]) == 2.0
+    assert begin(Similarity(R=math.inf), UP, UP, UP, LEFT).facts["start_weights"] == [0.5, 0.5, 0.0]

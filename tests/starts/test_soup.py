@@ -1,5 +1,6 @@
 """The soup: candidates by hand, and whole runs in which it must never harm."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -13,9 +14,9 @@ from fedtide.data.partition import Dirichlet
 from fedtide.guard.attacks import Attack, SignFlip
 from fedtide.guard.privacy import Privacy
 from fedtide.population.sessions import Alternating, Pattern
-from fedtide.starts import Previous, Soup
+from fedtide.starts import ArchiveAverage, Previous, Similarity, Soup
 from fedtide.starts.archive import Archive, Diverse, Past
-from tests.starts.stage import LAST, LAYOUT, beginning, model
+from tests.starts.stage import LAST, LAYOUT, GradientRounds, beginning, model
 from tests.worlds import settings_of, timeless
 
 PAST = (Past(0, model(1.0)), Past(1, model(2.0)), Past(2, LAST))
@@ -87,6 +88,43 @@ def test_clients_weigh_by_examples_or_equally():
     ask = Parabolas(9.0, 1.0, examples=(100, 1))
     assert begun(ask).model is LAST
     assert begun(ask, weights="equal", margin=0.0).model is not LAST
+
+
+def test_by_default_clients_weigh_as_in_the_algorithm():
+    ask = Parabolas(9.0, 1.0, examples=(100, 1))
+    known = beginning(PAST, losses=ask)
+    assert Soup(margin=0.0).begin(known).model is LAST
+    assert Soup(margin=0.0).begin(known._replace(counts_examples=False)).model is not LAST
+
+
+def test_mixes_of_other_starts_are_tested_too():
+    """The average start would mix 1, 2 and 9, the current model; all were downloaded with the first test."""
+    ask = Parabolas(4.0, 4.0)
+    found = begun(ask, margin=0.0, also=(ArchiveAverage(),))
+    assert len(found.facts["start_tests"]) == 6
+    torch.testing.assert_close(found.model.x, model(4.0).x)
+    assert len(ask.asked) == 2
+
+
+def test_a_similarity_start_proposes_its_mix():
+    """R = inf takes the session with the same gradient, session 1; its model suits the clients best."""
+    gradients = [torch.empty(0), torch.tensor([0.0, 1.0, 0.0, 0.0]), torch.tensor([1.0, 0, 0, 0])]
+    past = [p._replace(gradient=g) for p, g in zip(PAST, gradients, strict=True)]
+    rounds = GradientRounds([0.0, 2.0, 0.0, 0.0])
+    known = beginning(past, losses=Parabolas(2.0, 2.0), gradient_rounds=rounds)
+    found = Soup(margin=0.0, also=(Similarity(R=math.inf),)).begin(known)
+    assert found.facts["start_tests"][-1] == [0.0, 0.0, 1.0]
+    assert found.gradient.tolist() == [0.0, 2.0, 0.0, 0.0]
+    torch.testing.assert_close(found.model.x, model(2.0).x)
+
+
+def test_a_run_with_all_candidates():
+    """Gradient rounds begin once there is a pilot model, and a chosen mix is never worse than the current."""
+    start = Soup(also=(ArchiveAverage(), Similarity()))
+    lines = [line for line in run(replace(WORLD, start=start)).rounds if "start" in line]
+    assert [line.get("gradient_rounds", 0) for line in lines] == [0, 1, 1, 1, 1]
+    assert all(line.get("start_gain", 0.0) >= 0 for line in lines)
+    assert len(lines[-1]["start_tests"]) == 2 * len(lines[-1]["start_from"]) - 1 + 2
 
 
 def test_without_answers_the_model_stays():
@@ -235,6 +273,8 @@ def test_noise_does_not_hide_losses():
         ({"clients": -1}, "start.clients must be zero or positive"),
         ({"margin": -0.1}, "start.margin must be zero or positive"),
         ({"share": 0.5}, r"start.share must be in \(0, 0.5\)"),
+        ({"also": (Previous(),)}, "start.also must be starts that mix earlier models"),
+        ({"also": (Similarity(P=2),)}, "start.also must be starts that mix earlier models"),
     ],
 )
 def test_wrong_settings(settings, message):

@@ -36,11 +36,12 @@ def test_average_mixes_vectors_and_buffers():
 
 
 @pytest.mark.parametrize("start", [Previous, ArchiveAverage])
-def test_the_pilot_is_forgotten(start):
-    """P = 2: session 1 goes on, session 2 begins untrained, and with `reset = false` it goes on too."""
+def test_the_session_after_the_pilot(start):
+    """P = 2: sessions 1 and 2 continue; with `reset = true` session 2 begins with the untrained model."""
     assert start(P=2).begin(beginning((), number=1)).model is LAST
-    assert start(P=2).begin(beginning((), number=2)).model is INITIAL
-    assert start(P=2, reset=False).begin(beginning((), number=2)).model is LAST
+    assert start(P=2).begin(beginning((), number=2)).model is LAST
+    assert start(P=2, reset=True).begin(beginning((), number=1)).model is LAST
+    assert start(P=2, reset=True).begin(beginning((), number=2)).model is INITIAL
 
 
 def test_average_keeps_no_pilot_session():
@@ -69,7 +70,7 @@ def test_who_needs_no_archive_keeps_none():
 def test_the_archive_stays_as_it_is(start):
     before = [(past.model.x.clone(), past.model.buffers["mean"].clone()) for past in PAST]
     gradients = [Past(p.session, p.model, torch.ones(4)) for p in PAST]
-    start.begin(beginning(gradients, gradient_rounds=lambda model, rounds, clients: model))
+    start.begin(beginning(gradients, gradient_rounds=lambda model, *_: model))
     for past, (x, mean) in zip(PAST, before, strict=True):
         assert torch.equal(past.model.x, x)
         assert torch.equal(past.model.buffers["mean"], mean)
@@ -80,7 +81,7 @@ def test_an_archive_from_another_model(start):
     other = model(1.0)._replace(x=torch.ones(7))
     past = Past(0, other, torch.ones(4))
     with pytest.raises(ConfigError) as caught:
-        start.begin(beginning((past,), gradient_rounds=lambda model, rounds, clients: model))
+        start.begin(beginning((past,), gradient_rounds=lambda model, *_: model))
     assert str(caught.value) == (
         "start: the archive must hold models of this run's shape, 4 parameters. "
         "Got 7 from session 0. Start a new archive when the model changes."

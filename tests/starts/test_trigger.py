@@ -2,17 +2,19 @@
 
 import numpy as np
 import pytest
+import torch
 
-from fedtide.core.types import Session
-from fedtide.starts.trigger import TRIGGERS, Always, Drop, Era, Signature, Situation, Turnover
+from fedtide.core.types import Model, Session
+from fedtide.starts import TRIGGERS
+from fedtide.starts.trigger import Always, Drop, Era, Signature, Situation, Turnover
 
 
 def era(*clients, first=0, accuracy=0.0, peak=0.0):
     return Era(1, first, np.array(clients), accuracy=accuracy, peak=peak)
 
 
-def change(then, *now, t=10, first=10, distance=None):
-    return Situation(t, then, Session(2, np.array(now, dtype=int), first, 5), distance)
+def change(then, *now, t=10, first=10, distance=None, losses=None):
+    return Situation(t, then, Session(2, np.array(now, dtype=int), first, 5), distance, losses)
 
 
 @pytest.mark.parametrize(
@@ -81,8 +83,18 @@ def test_the_signature_costs_something_only_where_clients_changed():
     assert asked == []
     assert trigger.is_due(change(era(1, 2, 3), 4, 5, distance=distance))
     assert not Signature(distance=1.1).is_due(change(era(1), 2, distance=distance))
-    assert asked == [4, 5]
+    assert asked == [4, 0]
 
 
 def test_the_names_of_the_triggers():
-    assert list(TRIGGERS) == ["always", "turnover", "drop", "signature"]
+    assert list(TRIGGERS) == ["auto", "always", "turnover", "drop", "signature", "newcomers"]
+
+
+def test_an_archived_model_belongs_to_the_clients_of_its_gradient():
+    """Most of the clients 1, 2, 3 that computed G are gone at the second change: that model stays."""
+    first = era(1, 2, 3)._replace(gradient=torch.ones(2))
+    one, two, three = (Model(torch.full((2,), float(n)), {}) for n in (1, 2, 3))
+    assert first.changed(np.array([2, 3]), one).over(two).model is two
+    late = first.changed(np.array([2, 3]), one).changed(np.array([3, 4]), two)
+    assert late.changed(np.array([4]), three).over(three).model is two
+    assert era(1, 2, 3).changed(np.array([4]), one).over(two).model is two  # without a gradient

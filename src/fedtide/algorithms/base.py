@@ -196,6 +196,11 @@ class Algorithm(ABC, Generic[Server, Down, Memory, Upload]):
         """Does the server need only a weighted sum of the uploads? Then `weigh` and `move` are defined."""
         return type(self).weigh is not Algorithm.weigh
 
+    @property
+    def counts_examples(self) -> bool:
+        """Do clients weigh by their numbers of examples in the server's mean? Otherwise equally."""
+        return False
+
     def has_own(self, method: str) -> bool:
         """Is this method overridden? A wrapper asks the algorithm that it wraps."""
         return getattr(type(self), method) is not getattr(Algorithm, method)

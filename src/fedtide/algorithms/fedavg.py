@@ -58,6 +58,10 @@ class Averaging(Algorithm[Server, Down, Memory, Upload], Generic[Memory]):
     def weigh(self, share: Tensor, walk: Walk) -> Tensor:
         return even(share) if self.weights == "equal" else share
 
+    @property
+    def counts_examples(self) -> bool:
+        return self.weights == "examples"
+
     def move(self, server: Server, total: Upload, cohort: Cohort) -> Server:
         return self.follow(server, total.delta)
 

@@ -36,6 +36,10 @@ class Wrapper(Algorithm[Any, Any, Any, Any]):
     def weighs(self) -> bool:
         return super().weighs and self.of.weighs
 
+    @property
+    def counts_examples(self) -> bool:
+        return self.of.counts_examples
+
     def has_own(self, method: str) -> bool:
         forwards = getattr(type(self), method) is getattr(Wrapper, method)
         return self.of.has_own(method) if forwards else super().has_own(method)

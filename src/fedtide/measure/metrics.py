@@ -37,6 +37,7 @@ def metrics(lines: Sequence[Line], transition_rounds: int = 10) -> dict[str, Met
     return {
         "accuracy": fmean(accuracies[-LAST:]),
         "best_accuracy": max(accuracies),
+        "mean_accuracy": fmean(accuracies),
         "transition_accuracy": transition_accuracy(lines, transition_rounds),
         "loss": fmean(line["loss"] for line in tested[-LAST:]),
         **costs(lines),

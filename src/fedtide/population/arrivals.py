@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from heapq import heappop, heappush
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,8 @@ class Arrivals(Population):
     A session lasts until the next client arrives or leaves. Rounds without any client form a session, too: no
     client trains, the model is not tested and stays as it is.
     """
+
+    as_sessions: ClassVar[bool] = False
 
     @property
     def length(self) -> int:

@@ -23,6 +23,7 @@ class Live(Fixed):
     """
 
     announced: ClassVar[bool] = False
+    as_sessions: ClassVar[bool] = False
     who: Callable[[int], Ids] | None = None
 
     def opened(self) -> Population:

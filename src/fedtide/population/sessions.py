@@ -18,6 +18,9 @@ class Population(ABC):
     """Which clients exist in which rounds, as a sequence of sessions."""
 
     announced: ClassVar[bool] = True  # are all sessions known before the run?
+    as_sessions: ClassVar[bool] = (
+        True  # given as sessions, or do single clients come and go at any time?
+    )
     rounds: int = 10  # rounds per session
 
     def __post_init__(self) -> None:

@@ -119,6 +119,14 @@ class StartKeys(TypedDict, total=False):
     start_gain: Annotated[
         float, "By how much the loss of the mixture that was taken is below the current model's."
     ]
+    start_untested: Annotated[
+        bool, "True: the model was replaced and no client had tested the new one."
+    ]
+    newcomers_p: Annotated[
+        float,
+        "With the trigger `newcomers`, in rounds with a test: the probability that newcomers' losses are so "
+        "high by chance; 1 where there was nothing to compare.",
+    ]
     test_exchanges: Annotated[
         int,
         "How often clients tested models for the start, before this round; bytes, `latency` and `joules` of "

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import get_origin, get_type_hints
 
 from fedtide.algorithms.fedavg import FedAvg
 from fedtide.core.errors import require
 from fedtide.core.kinds import NO_KINDS, check_is_dataclass, settle
+from fedtide.core.types import Session
 from fedtide.data.source import Data, Source
 from fedtide.engines.kinds import AutoSettings, EngineSettings, RaySettings
 from fedtide.guard.attacks import Attack
@@ -61,6 +62,7 @@ class Experiment:
             self.participation.check_session(self.population.at(0, self.seed))
             self.gate.check_cohorts(self._cohorts())
         self.gate.check(self.algorithm)
+        self._check_start()
         start = self.start
         asks = start.computes or start.tests or start.trigger.listens
         listens = asks or self.participation.listens
@@ -73,6 +75,22 @@ class Experiment:
         )
         if isinstance(self.engine, RaySettings) and self.engine.adds:
             self._check_sums()
+
+    def _check_start(self) -> None:
+        """Settle the trigger "auto"; refuse a pilot that is as long as the whole run."""
+        start, population = self.start, self.population
+        trigger = start.trigger.settled(population.as_sessions, not self.privacy.noise)
+        if trigger is not start.trigger:
+            object.__setattr__(self, "start", replace(start, trigger=trigger))
+        if population.announced and population.as_sessions:
+            count = len(list(self.sessions()))
+            require(
+                count < 2 or start.pilots < count,
+                "start.P",
+                f"less than {count}, the number of sessions of the population",
+                start.P,
+                "After a pilot of all sessions nothing is left to start.",
+            )
 
     def _check_algorithm(self) -> None:
         """Does the algorithm fit the local training, and are its methods complete?"""
@@ -101,14 +119,19 @@ class Experiment:
 
     def _cohorts(self) -> Iterator[int]:
         """The sizes of the cohorts of every session that has clients, where they are known beforehand."""
-        t = 0
-        while t < self.population.length:
-            session = self.population.at(t, self.seed)
+        for session in self.sessions():
             size = self.participation.size(len(session.clients))
             if size is None:
                 return
             if size:
                 yield size
+
+    def sessions(self) -> Iterator[Session]:
+        """All sessions of the run, where they are known beforehand."""
+        t = 0
+        while t < self.population.length:
+            session = self.population.at(t, self.seed)
+            yield session
             t = session.first + session.rounds
 
     def _check_sums(self) -> None:

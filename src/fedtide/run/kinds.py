@@ -18,9 +18,8 @@ from fedtide.network import CHANNELS, COMPUTING, NETWORKS
 from fedtide.population import POPULATIONS
 from fedtide.population.participation import PARTICIPATION
 from fedtide.show.trackers import TRACKERS
-from fedtide.starts import STARTS
+from fedtide.starts import STARTS, TRIGGERS
 from fedtide.starts.archive import RETENTION
-from fedtide.starts.trigger import TRIGGERS
 from fedtide.training.optimisers import RULES
 from fedtide.training.schedules import SCHEDULES
 

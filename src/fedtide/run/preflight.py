@@ -54,13 +54,22 @@ def foreseen(settings: Settings) -> list[str]:
     return told
 
 
+def pilot_cautions(e: Experiment, sessions: int, label: str) -> list[str]:
+    """A sentence if the pilot sessions are the whole run, so that the start makes no difference."""
+    if not e.population.announced or e.start.pilots < sessions:
+        return []
+    return [
+        f"The start makes no difference ({label}): its pilot has P = {e.start.P} sessions, the "
+        f"population {sessions}. Use a population whose clients change, or start = 'previous'."
+    ]
+
+
 def drawn_cautions(e: Experiment, crowd: Crowd, label: str) -> list[str]:
     """Check the participation of every session and draw cohorts; a sentence if many rounds have none."""
-    t = 0
-    while t < e.population.length:
-        session = e.population.at(t, e.seed)
+    sessions = list(e.sessions())
+    for session in sessions:
         e.participation.check_session(session)
-        t = session.first + session.rounds
+    told = pilot_cautions(e, len(sessions), label)
     rounds = 1
     if e.participation.foresees and e.population.announced:
         most = min(MOST_ROUNDS, MOST_DRAWS // crowd.clients)
@@ -72,8 +81,9 @@ def drawn_cautions(e: Experiment, crowd: Crowd, label: str) -> list[str]:
             who = e.participation.observe(who, Round(t, ids, {}))
         empty += not len(ids)
     if rounds == 1 or empty / rounds < MANY_EMPTY:
-        return []
+        return told
     return [
+        *told,
         f"No client will take part in {empty} of the first {rounds} rounds ({label}, seed {e.seed}); the "
-        "model stands still there. Use more clients, or let them be there more often."
+        "model stands still there. Use more clients, or let them be there more often.",
     ]

@@ -36,13 +36,13 @@ class Preparation:
     bill: dict[str, Any] = field(default_factory=dict)
     _held: Sequence[Model] = ()  # models that clients received with the last test
 
-    def gradient_rounds(self, model: Model, rounds: int, clients: int = 0) -> Model:
+    def gradient_rounds(self, model: Model, rounds: int, clients: int = 0, half: int = 0) -> Model:
         """The model after so many rounds from `model`, with the session's clients or a sample of them.
 
         Their costs are those of section V of the DIMC paper.
         """
         e, world, t = self.e, self.world, self.t
-        ids = self._sample(clients)
+        ids = self._half(clients, half) if half else self._sample(clients)
         present = np.sort(self.session.clients)
         now = self.now._replace(
             server=e.algorithm.init(model.x, world.context),
@@ -118,6 +118,11 @@ class Preparation:
             return everyone
         numbers = stream(self.e.seed, "gradient", self.t)
         return everyone[np.sort(numbers.choice(len(everyone), clients, replace=False))]
+
+    def _half(self, clients: int, half: int) -> Ids:
+        """The first or second half of a sample, in random order; the halves have no client in common."""
+        ids = self._sample(clients)
+        return np.sort(stream(self.e.seed, "half", self.t).permutation(ids)[half - 1 :: 2])
 
     def _spread_sample(self, clients: int) -> Ids:
         """A sample in which newcomers and large stores have the share that they have among all clients.

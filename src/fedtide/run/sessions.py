@@ -44,16 +44,20 @@ def answer(
         now.archive,
         preparation.gradient_rounds,
         preparation.losses,
+        e.algorithm.counts_examples,
     )
     facts: Mapping[str, Any] = {}
     with explained("start", t):
-        due = e.start.is_due(t, now.era, known)
-        now = now._replace(network=preparation.now.network)
+        due, era = e.start.decide(t, now.era, known)
+        now = now._replace(network=preparation.now.network, era=era)
         if due:
             now, facts = begin(e, world, known, t, now)
             now = now._replace(network=preparation.now.network)
         elif resumed or is_first:
+            now = now._replace(era=now.era.changed(session.clients, now.model))
             now, facts = carry(e, world, session, now, start=False)
+    if era.watch.t == t:
+        facts = {**facts, "newcomers_p": era.watch.p}
     if is_first:
         facts = {**facts, **census(e, world, t, session)}
     return now, (facts, preparation.bill)
@@ -69,6 +73,8 @@ def begin(
     begun = e.start.begin(known._replace(archive=archive))
     era = Era(number, t, session.clients, begun.gradient)
     facts = {"start": number, **begun.facts}
+    if number and begun.model is not now.model and "start_losses" not in facts:
+        facts["start_untested"] = True
     if number and begun.model is now.model and e.train.memories == "carry":
         now, more = carry(e, world, session, now._replace(era=era, archive=archive), start=True)
         return now, {**facts, **more}

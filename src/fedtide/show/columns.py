@@ -67,6 +67,7 @@ COLUMNS = (
     Column("recovery_rounds", "rounds to recover", "rounds to\nrecover", min, amount),
     Column("accuracy", "accuracy (%)", "accuracy %", max, percent),
     Column("best_accuracy", "best accuracy (%)", "best %", max, percent),
+    Column("mean_accuracy", "mean over all rounds (%)", "all\nrounds %", max, percent),
     Column("rounds_to_target", "rounds to {target}", "rounds\nto {target}", min, amount),
     Column("seconds_to_target", "simulated s to {target}", "seconds\nto {target}", min, amount),
     Column("joules_to_target", "joules to {target}", "joules\nto {target}", min, amount),
@@ -89,6 +90,8 @@ def result_columns(results: Results) -> list[Column]:
     hidden: set[str] = set()
     if any("transition_accuracy" in row.numbers for row in rows):
         hidden |= {"best_accuracy"}  # sessions with different clients are not comparable
+    else:
+        hidden |= {"mean_accuracy"}  # one session: rounds to a target say more
     if len(rows) == 1:
         hidden |= TO_TARGET  # nothing to compare with
     elif results.target:

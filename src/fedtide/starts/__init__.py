@@ -4,9 +4,11 @@ from fedtide.core.kinds import Kinds
 from fedtide.starts.average import ArchiveAverage
 from fedtide.starts.base import Start
 from fedtide.starts.cold import Cold
+from fedtide.starts.newcomers import AutoTrigger, Newcomers
 from fedtide.starts.previous import Previous
 from fedtide.starts.similarity import Similarity
 from fedtide.starts.soup import Soup
+from fedtide.starts.trigger import Always, Drop, Signature, Trigger, Turnover
 
 STARTS = Kinds(
     "starts",
@@ -17,5 +19,17 @@ STARTS = Kinds(
         "average": ArchiveAverage,
         "similarity": Similarity,
         "soup": Soup,
+    },
+)
+TRIGGERS = Kinds(
+    "triggers",
+    Trigger,
+    {
+        "auto": AutoTrigger,
+        "always": Always,
+        "turnover": Turnover,
+        "drop": Drop,
+        "signature": Signature,
+        "newcomers": Newcomers,
     },
 )

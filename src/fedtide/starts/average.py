@@ -1,6 +1,7 @@
 """Average: a session begins with the unweighted mean of the final models of earlier sessions."""
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 
@@ -14,6 +15,7 @@ from fedtide.starts.base import Beginning, Begun, Start
 class ArchiveAverage(Start):
     """Begin with the mean of the archived models; all sessions after the pilot count the same."""
 
+    archives: ClassVar[bool] = True
     keep: Retention = field(default_factory=All)
 
     def __post_init__(self) -> None:

@@ -7,20 +7,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, Protocol
 
+import torch
 from torch import Tensor
 
 from fedtide.core.errors import require
 from fedtide.core.layout import Layout
 from fedtide.core.types import Ids, Model, Session, Tested, Vector
 from fedtide.starts.archive import NONE, Archive, Past
-from fedtide.starts.trigger import Always, Era, Situation, Trigger
+from fedtide.starts.newcomers import AutoTrigger
+from fedtide.starts.trigger import Era, Situation, Trigger
 
 
 class RunGradientRounds(Protocol):
     """Runs rounds of the algorithm after which clients remember nothing of them; their costs are counted."""
 
-    def __call__(self, model: Model, rounds: int, clients: int = 0) -> Model:
-        """The model after `rounds` rounds from `model`, with `clients` of the session (0: all of them)."""
+    def __call__(self, model: Model, rounds: int, clients: int = 0, half: int = 0) -> Model:
+        """The model after `rounds` rounds from `model`, with `clients` of the session (0: all of them).
+
+        With `half` 1 or 2, only the first or second half of these clients takes part; halves are random.
+        """
 
 
 class AskForLosses(Protocol):
@@ -47,6 +52,7 @@ class Beginning(NamedTuple):
     archive: Archive
     gradient_rounds: RunGradientRounds
     losses: AskForLosses
+    counts_examples: bool = True  # does the algorithm weigh clients by examples, or equally?
 
 
 class Begun(NamedTuple):
@@ -61,17 +67,18 @@ class Begun(NamedTuple):
 class Start(ABC):
     """Chooses the model that a session begins with.
 
-    The first P sessions are a pilot: each continues with the model of the one before, none of them enters
-    the archive, and the session after them begins with the untrained model, in every kind of start, as in
-    the code of the DIMC paper. With `reset = false` that session continues, too, as in the paper's text. A
-    trigger decides which changes of the population lead to a new start.
+    The first P sessions are a pilot: each continues with the model of the one before, and none of them enters
+    the archive. So does the session after them, as in the text of the DIMC paper. With `reset = true` that
+    session begins with the untrained model, in every kind of start, as in the paper's code. A trigger decides
+    which changes of the population lead to a new start.
     """
 
     computes: ClassVar[bool] = False  # does this start compute gradients?
     tests: ClassVar[bool] = False  # do clients test models for this start?
-    P: int = 0  # the number of pilot sessions
-    reset: bool = True
-    trigger: Trigger = field(default_factory=Always)
+    archives: ClassVar[bool] = False  # does it use the models of earlier sessions?
+    P: int = 1  # the number of pilot sessions
+    reset: bool = False  # does the session after them begin with the untrained model?
+    trigger: Trigger = field(default_factory=AutoTrigger)
 
     def __post_init__(self) -> None:
         require(self.P >= 0, "start.P", "zero or positive", self.P)
@@ -83,15 +90,30 @@ class Start(ABC):
             "Only start.kind = 'similarity' computes gradients.",
         )
 
-    def is_due(self, t: int, era: Era, known: Beginning) -> bool:
-        """Does round t begin with a new start? The first one comes with the first client."""
-        if not known.number:
-            return len(known.session.clients) > 0
-        change = Situation(t, era, known.session, lambda clients: self.drift(era, known, clients))
-        return self.trigger.is_due(change)
+    @property
+    def pilots(self) -> int:
+        """The number of sessions before this start makes any difference."""
+        return self.P if self.archives or self.reset else 0
+
+    def decide(self, t: int, era: Era, known: Beginning) -> tuple[bool, Era]:
+        """Does round t begin with a new start? The first one comes with the first client.
+
+        Also returns the rounds since the last start, with what the trigger has learnt.
+        """
+        if not (known.number and len(known.session.clients)):
+            return len(known.session.clients) > 0, era
+        change = Situation(
+            t,
+            era,
+            known.session,
+            distance=lambda clients: self.drift(era, known, clients),
+            losses=lambda clients: known.losses([known.last], torch.ones(1, 1), clients),
+        )
+        era = era._replace(watch=self.trigger.watch(change))
+        return self.trigger.is_due(change._replace(era=era)), era
 
     def drift(self, era: Era, known: Beginning, clients: int) -> float:
-        """How far a gradient of `clients` clients is from that of the last start; 0 without gradients."""
+        """How far clients' gradient is from that of the last start, for what chance explains; else 0."""
         return 0.0
 
     @abstractmethod

@@ -10,12 +10,15 @@ the distance between the normalised gradients, which makes R a number without a 
 
 import math
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import ClassVar, Literal
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor
 
-from fedtide.core.errors import require
+from fedtide.core.errors import ConfigError, require
 from fedtide.core.layout import Layout
 from fedtide.core.mix import mixed
 from fedtide.core.types import Model, Nothing, Vector
@@ -31,39 +34,47 @@ class Similarity(Start):
     """A mixture of earlier models, weighted by the similarity of gradients that clients compute (DIMC)."""
 
     computes: ClassVar[bool] = True
-    P: int = 1
+    archives: ClassVar[bool] = True
     V: int = 1  # the number of gradient rounds
-    R: float = 10.0  # 0: the unweighted mean; large: only the nearest session
+    R: float = 10.0  # 0: the unweighted mean; inf: only the nearest session
     clients: int = 0  # clients that take part in gradient rounds; 0: all
     distance: Literal["normalised", "two-norm"] = "normalised"
-    pilot: Literal["average", "ema", "good"] = "average"
+    pilot: str = (
+        "average"  # "average", "ema" or "good" of the pilot sessions, or a safetensors file
+    )
     beta: float = 0.9  # the decay of the "ema" pilot
     good: float = 0.8  # training accuracy from which a session counts in the "good" pilot
     keep: Retention = field(default_factory=All)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(
-            self.P >= 1,
-            "start.P",
-            "at least 1",
-            self.P,
-            "The pilot model is made of the pilot sessions.",
-        )
+        known = self.pilot in ("average", "ema", "good") or self.has_pilot_file
+        must = "'average', 'ema', 'good' or the name of a safetensors file"
+        require(known, "start.pilot", must, self.pilot)
+        do = "The pilot model is made of the pilot sessions."
+        require(self.P >= 1 or self.has_pilot_file, "start.P", "at least 1", self.P, do)
+        do = "The pilot model needs no pilot sessions. Write P = 0."
+        must = "0 with a pilot model from a file"
+        require(self.P == 0 or not self.has_pilot_file, "start.P", must, self.P, do)
         require(self.V >= 1, "start.V", "at least 1", self.V)
         require(self.R >= 0, "start.R", "zero or positive", self.R)
         require(self.clients >= 0, "start.clients", "zero or positive", self.clients)
         require(0 <= self.beta < 1, "start.beta", "in [0, 1)", self.beta)
         require(0 <= self.good <= 1, "start.good", "in [0, 1]", self.good)
 
+    @property
+    def has_pilot_file(self) -> bool:
+        """Is the pilot model read from a file?"""
+        return self.pilot.endswith(".safetensors")
+
     def begin(self, known: Beginning) -> Begun:
-        if isinstance(known.archive.pilot, Nothing):
+        if isinstance(known.archive.pilot, Nothing) and not self.has_pilot_file:
             return Begun(self.opening(known), {})
         g = self.gradient(known, self.clients)  # lines 14-22
         if not known.archive.past:
             return Begun(self.opening(known), {}, g)
         gaps = torch.tensor([self.gap(g, p.gradient, known.layout) for p in known.archive.past])
-        mu = torch.softmax(-self.R * gaps, 0)  # Eq. 19
+        mu = similarity_weights(gaps, self.R)
         facts = {
             "start_weights": mu.tolist(),
             "start_from": [past.session for past in known.archive.past],
@@ -72,11 +83,12 @@ class Similarity(Start):
         }
         return Begun(known.archive.mixed(mu, known.initial), facts, g)  # Eq. 18
 
-    def gradient(self, known: Beginning, clients: int) -> Vector:
-        """G_s: the change of the pilot model in V rounds with `clients` clients (Eq. 17)."""
+    def gradient(self, known: Beginning, clients: int, half: int = 0) -> Vector:
+        """G_s: the change of the pilot model in V rounds with `clients` clients, or half of them (Eq. 17)."""
         pilot = known.archive.pilot
-        assert isinstance(pilot, Model)
-        return known.gradient_rounds(pilot, self.V, clients).x - pilot.x
+        if isinstance(pilot, Nothing):
+            pilot = model_from_file(self.pilot, known.initial, known.layout)
+        return known.gradient_rounds(pilot, self.V, clients, half).x - pilot.x
 
     def gap(self, one: Vector, other: Vector, layout: Layout) -> float:
         """The distance between two computed gradients."""
@@ -87,7 +99,11 @@ class Similarity(Start):
     def drift(self, era: Era, known: Beginning, clients: int) -> float:
         if not era.gradient.numel():  # in the pilot, where every change leads to a start
             return math.inf
-        return self.gap(self.gradient(known, clients), era.gradient, known.layout)
+        if min(clients or 2, len(known.session.clients)) < 2:  # one client has no halves
+            return 0.0
+        one, other = (self.gradient(known, clients, half) for half in (1, 2))
+        chance = self.gap(one, other, known.layout)
+        return self.gap((one + other) / 2, era.gradient, known.layout) / max(chance, TINY)
 
     def store(self, archive: Archive, past: Past, layout: Layout) -> Archive:
         if past.session >= self.P:
@@ -112,6 +128,39 @@ class Similarity(Start):
             weights = (accuracy >= min(self.good, float(accuracy.max()))).float()
         total: Tensor = weights.sum()
         return weights / total
+
+
+def model_from_file(file: str, like: Model, layout: Layout) -> Model:
+    """The model in a file, such as model.safetensors of an earlier run, if it has the shape of `like`."""
+    try:
+        stored = load_file(Path(file).expanduser())
+    except (OSError, SafetensorError) as error:
+        raise ConfigError(
+            f"start.pilot must be a safetensors file. Got {file!r}: {error}. Name the model.safetensors of "
+            "an earlier run."
+        ) from error
+    wanted = {**layout.unpack(like.x), **like.buffers}
+    misfits = [
+        name for name in wanted if name not in stored or stored[name].shape != wanted[name].shape
+    ]
+    misfits += [name for name in stored if name not in wanted]
+    require(
+        not misfits,
+        "start.pilot",
+        "a file with the parameters of this study's model",
+        file,
+        f"{len(misfits)} tensors do not fit, the first is {(misfits or [''])[0]!r}.",
+    )
+    fitted = {name: stored[name].to(wanted[name]) for name in wanted}
+    buffers = {name: fitted[name] for name in like.buffers}
+    return Model(layout.pack(fitted), buffers)
+
+
+def similarity_weights(gaps: Tensor, R: float) -> Tensor:
+    """The weights mu of earlier sessions at these distances (Eq. 19); R = inf is their limit."""
+    nearest = gaps == gaps.min()
+    weights: Tensor = nearest / nearest.sum() if math.isinf(R) else torch.softmax(-R * gaps, 0)
+    return weights
 
 
 def normalised_distance(one: Vector, other: Vector, layout: Layout) -> float:

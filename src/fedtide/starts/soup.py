@@ -7,8 +7,9 @@ w_1 ... w_H, and the clients that exist now test them on their own training exam
 
 1. each client u returns its mean loss f_u(w_h) at every model;
 2. the server orders the models by the mean loss over clients;
-3. each client returns its mean loss at the averages of the best 2, 3, ..., H + 1 of them; it holds the
-   models already, so only numbers travel;
+3. each client returns its mean loss at the averages of the best 2, 3, ..., H + 1 of them, and at the mixes
+   that other starts propose if the study names such starts; it holds the models already, so only numbers
+   travel;
 4. the model or average c with the lowest mean loss is taken if it beats the current model beyond chance: if
    the mean of d_u = f_u(c) - f_u(w_0) is below -margin times its standard error. Otherwise w_0 stays.
 
@@ -28,8 +29,8 @@ from torch import Tensor
 from fedtide.core.errors import require
 from fedtide.core.layout import Layout
 from fedtide.core.mix import mixed
-from fedtide.core.types import Ids, Model, Tested
-from fedtide.starts.archive import Archive, Diverse, Past, Retention
+from fedtide.core.types import Ids, Model, Nothing, Tested
+from fedtide.starts.archive import NONE, Archive, Diverse, Past, Retention
 from fedtide.starts.base import Beginning, Begun, Start
 
 Numbers = NDArray[np.float64]
@@ -40,45 +41,69 @@ class Soup(Start):
     """The average of earlier models that the present clients find best in a test, or the current model."""
 
     tests: ClassVar[bool] = True
+    archives: ClassVar[bool] = True
+    P: int = 0  # it needs no pilot
     clients: int = 0  # clients that test; 0: all
-    weights: Literal["examples", "equal"] = "examples"  # what clients weigh in the mean loss
+    # What clients weigh in the mean loss; "algorithm": what they weigh in the server's mean.
+    weights: Literal["algorithm", "examples", "equal"] = "algorithm"
     margin: float = 1.0  # standard errors by which another model must beat the current one
     robust: Literal["mean", "trimmed"] = "mean"
     share: float = 0.1  # of the answers: "trimmed" leaves so many out at either end
     keep: Retention = field(default_factory=lambda: Diverse(H=5))
+    also: tuple[Start, ...] = ()  # starts whose mix is tested, too: "average", "similarity"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.clients >= 0, "start.clients", "zero or positive", self.clients)
         require(self.margin >= 0, "start.margin", "zero or positive", self.margin)
         require(0 < self.share < 0.5, "start.share", "in (0, 0.5)", self.share)
+        mixing = all(s.archives and not s.tests and s.P <= 1 for s in self.also)
+        must = (
+            "starts that mix earlier models, such as 'average' and 'similarity', with P at most 1"
+        )
+        require(mixing, "start.also", must, [type(s).__name__ for s in self.also])
 
     def begin(self, known: Beginning) -> Begun:
         # The newest model of the archive is the current one, which is no candidate twice.
         past = tuple(p for p in known.archive.past if p.session < known.number - 1)
+        proposed = [self.propose(other, known) for other in self.also]
+        gradient = next((b.gradient for b in proposed if b.gradient.numel()), NONE)
         opening = self.opening(known)
         if not past or opening is not known.last:
-            return Begun(opening, {})
+            return Begun(opening, {}, gradient)
         models = [known.last, *Archive(past=past).models(known.initial)]
-        mixes, tested = self.test(known, models)
-        taken, gain = self.choice(tested)
+        sessions = [known.number - 1, *(p.session for p in past)]
+        mixes, tested = self.test(known, models, weights_over(sessions, proposed))
+        weight = self.client_weights(tested, known)
+        taken, gain = self.choice(tested, weight)
         facts = {
-            "start_from": [known.number - 1, *(p.session for p in past)],
+            "start_from": sessions,
             "start_weights": mixes[taken].tolist(),
             "start_tests": mixes.tolist(),
-            "start_losses": self.means(tested.losses, tested.weight)[0].tolist(),
+            "start_losses": self.means(tested.losses, weight)[0].tolist(),
             "start_gain": gain,
             "stored_floats": known.archive.floats,
         }
-        return Begun(mixed(models, mixes[taken]) if taken else known.last, facts)  # step 4
+        model = mixed(models, mixes[taken]) if taken else known.last  # step 4
+        return Begun(model, facts, gradient)
 
-    def test(self, known: Beginning, models: list[Model]) -> tuple[Tensor, Tested]:
+    def propose(self, other: Start, known: Beginning) -> Begun:
+        """What another start would begin with, given the models whose gradients it can compare."""
+        past = known.archive.past
+        if other.computes:
+            past = tuple(p for p in past if p.gradient.numel())
+        return other.begin(known._replace(archive=known.archive._replace(past=past)))
+
+    def test(
+        self, known: Beginning, models: list[Model], proposed: Tensor
+    ) -> tuple[Tensor, Tested]:
         """What was tested, as weights of the models, and the losses of clients that answered every test."""
         alone = torch.eye(len(models))
         first = known.losses(models, alone, self.clients)  # step 1
-        order = np.argsort(self.means(first.losses, first.weight)[0], kind="stable")  # step 2
+        means = self.means(first.losses, self.client_weights(first, known))[0]
+        order = np.argsort(means, kind="stable")  # step 2
         best = torch.eye(len(models))[torch.from_numpy(order)].cumsum(0)
-        averages = (best / best.sum(1, keepdim=True))[1:]
+        averages = torch.cat([(best / best.sum(1, keepdim=True))[1:], proposed])
         second = known.losses(models, averages, ids=first.ids)  # step 3
         if not len(second.ids):
             return alone, first
@@ -86,18 +111,25 @@ class Soup(Start):
         losses = np.concatenate([first.losses, second.losses])
         return torch.cat([alone, averages]), first._replace(losses=losses)
 
-    def choice(self, tested: Tested) -> tuple[int, float]:
+    def client_weights(self, tested: Tested, known: Beginning) -> Numbers:
+        """What each client that answered weighs in a mean."""
+        by_examples = self.weights == "examples" or (
+            self.weights == "algorithm" and known.counts_examples
+        )
+        return tested.weight if by_examples else np.ones_like(tested.weight)
+
+    def choice(self, tested: Tested, weight: Numbers) -> tuple[int, float]:
         """The model that is taken, and by how much its mean loss is below the current model's (step 4)."""
         if not len(tested.ids):
             return 0, 0.0
-        mean, error = self.means(tested.losses - tested.losses[0], tested.weight)
+        mean, error = self.means(tested.losses - tested.losses[0], weight)
         best = int(mean.argmin())
         taken = best if mean[best] < -self.margin * error[best] else 0
         return taken, -float(mean[taken])
 
     def means(self, each: Numbers, weight: Numbers) -> tuple[Numbers, Numbers]:
         """The mean over clients of every row of `each` [m, U], and its standard error; 0 with one client."""
-        weight = np.broadcast_to(weight if self.weights == "examples" else 1.0, each.shape)
+        weight = np.broadcast_to(weight, each.shape)
         if self.robust == "trimmed" and each.shape[1] > 2:
             cut = min(ceil(self.share * each.shape[1]), (each.shape[1] - 1) // 2)
             inner = np.argsort(each, axis=1, kind="stable")[:, cut:-cut]
@@ -113,7 +145,23 @@ class Soup(Start):
             return archive
         # A second visit of the same clients replaces the first.
         others = tuple(p for p in archive.past if not are_same(p.clients, past.clients))
-        return archive._replace(past=self.keep.added(others, past, distance))
+        pilot = archive.pilot
+        if self.also and isinstance(pilot, Nothing):
+            pilot = past.model  # gradients of a similarity start begin at it
+        return Archive(pilot, self.keep.added(others, past, distance))
+
+
+def weights_over(sessions: list[int], proposed: list[Begun]) -> Tensor:
+    """The mixes that other starts propose, as weights of the models of these sessions."""
+    rows = torch.zeros(len(proposed), len(sessions))
+    for row, begun in zip(rows, proposed, strict=True):
+        for session, weight in zip(
+            begun.facts.get("start_from", sessions[:1]),
+            begun.facts.get("start_weights", [1.0]),
+            strict=True,
+        ):
+            row[sessions.index(session)] = weight
+    return rows
 
 
 def are_same(one: Ids, other: Ids) -> bool:
