@@ -99,6 +99,7 @@ RUNS = {
     "fast": {"participation": {"kind": "fast", "of": {"kind": "bernoulli", "rate": 0.5}, "q": 0.5}},
     "start": {"start": {"kind": "similarity"}},
     "soup": {"start": "soup"},
+    "signature": {"start": {"kind": "similarity", "trigger": "signature"}},
     "newcomers": {"start": {"kind": "soup", "trigger": "newcomers"}},
     "untested": {"start": {"kind": "average"}},
     "probes": {

@@ -196,14 +196,12 @@ def test_triggers_start_less_often_than_clients_change():
 
 
 def test_looking_is_charged_even_where_nothing_starts():
-    never = Signature(share=0.01, distance=5.0, clients=2)  # normalised distances end at 2
+    never = Signature(share=0.01, by=1.999, clients=2)
     history = run(replace(SMALL, population=TIDE, start=Similarity(trigger=never), seed=5))
     looked = [line for line in history.rounds if "gradient_rounds" in line]
     assert len(starts(history)) == 2  # the pilot, and the session after it
     assert len(looked) > 5
-    assert all(
-        line["gradient_uploads"] in (2, 4, 6, 7) or line["gradient_uploads"] > 0 for line in looked
-    )
+    assert {line["gradient_uploads"] for line in looked[1:]} == {2}  # a client in either half
 
 
 def test_two_runs_are_the_same_run():

@@ -8,7 +8,7 @@ from torch import nn
 
 from fedtide.core.layout import Layout
 from fedtide.starts.archive import Archive, Diverse, Past
-from fedtide.starts.similarity import Similarity, normalised_distance
+from fedtide.starts.similarity import Similarity, cosine, normalised_distance
 from fedtide.starts.trigger import Era
 from tests.starts.stage import INITIAL, LAST, LAYOUT, PAST, GradientRounds, beginning, model
 
@@ -122,18 +122,24 @@ def drift(*halves, clients=4):
     return Similarity().drift(Era(1, gradient=torch.tensor(RIGHT)), known, clients), known
 
 
-def test_drift_is_a_multiple_of_the_distance_between_two_halves():
-    """One half computes UP, the other LEFT; the mean of both is compared with RIGHT, the last start's."""
-    far, known = drift(UP, LEFT)
-    between = normalised_distance(torch.tensor(UP), torch.tensor(LEFT), LAYOUT)
-    middle = (torch.tensor(UP) + torch.tensor(LEFT)) / 2
-    away = normalised_distance(middle, torch.tensor(RIGHT), LAYOUT)
-    assert far == pytest.approx(away / between)
+def test_the_cosine_is_a_mean_over_weight_tensors():
+    """Two weight tensors, one equal and one opposite: (1 - 1) / 2; biases do not count."""
+    layout = Layout.of(nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1)))
+    one, other = torch.tensor([1.0, 7.0, 4.0, 0.0]), torch.tensor([2.0, -7.0, -1.0, 0.0])
+    assert cosine(one, other, layout) == 0.0
+    assert cosine(one, one, layout) == 1.0
+
+
+def test_drift_is_what_chance_does_not_explain():
+    """Halves at 60 degrees of each other, r = 1/2: their mean should have a cosine of 2/3 with RIGHT."""
+    half, root = 0.5, math.sqrt(0.75)
+    far, known = drift([half, root, 0, 0], [half, -root, 0, 0])  # r = 1/4 - 3/4 < 0 counts as 0
+    assert far == pytest.approx(0.0 - 1.0)
+    far, known = drift([root, half, 0, 0], [root, -half, 0, 0])  # r = 1/2; the mean points to RIGHT
+    assert far == pytest.approx(2 / 3 - 1.0)
+    far, known = drift([-root, half, 0, 0], [-root, -half, 0, 0])  # the mean points away from it
+    assert far == pytest.approx(2 / 3 + 1.0)
     assert known.gradient_rounds.asked == [(1, 4, 1), (1, 4, 2)]
-
-
-def test_halves_that_agree_with_the_last_start_show_no_drift():
-    assert drift(RIGHT, RIGHT)[0] == 0.0
 
 
 def test_one_client_has_no_halves():

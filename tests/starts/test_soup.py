@@ -16,7 +16,7 @@ from fedtide.guard.privacy import Privacy
 from fedtide.population.sessions import Alternating, Pattern
 from fedtide.starts import ArchiveAverage, Previous, Similarity, Soup
 from fedtide.starts.archive import Archive, Diverse, Past
-from tests.starts.stage import LAST, LAYOUT, GradientRounds, beginning, model
+from tests.starts.stage import LAST, LAYOUT, GradientRounds, beginning, model, session
 from tests.worlds import settings_of, timeless
 
 PAST = (Past(0, model(1.0)), Past(1, model(2.0)), Past(2, LAST))
@@ -47,8 +47,9 @@ class Parabolas:
         return types.Tested(ids, (x[:, None] - self.aims[ids]) ** 2, self.examples[ids])
 
 
-def begun(losses, **settings):
-    return Soup(**settings).begin(beginning(PAST, losses=losses))
+def begun(losses, present=3, **settings):
+    known = beginning(PAST, losses=losses)._replace(session=session(3, clients=present))
+    return Soup(**settings).begin(known)
 
 
 def test_the_average_with_the_lowest_loss_is_taken():
@@ -74,10 +75,14 @@ def test_the_current_model_stays_where_it_is_best():
 
 
 def test_a_gain_within_chance_is_no_gain():
-    """Two clients at 8, one at 1: another model is better on average, by less than the standard error."""
+    """Two clients at 8.4, one at 0: another model is better on average, by less than the standard error.
+
+    If these are all clients, the mean is known and any lower loss counts; as a sample of six it does not.
+    """
     ask = Parabolas(8.4, 8.4, 0.0)
-    assert begun(ask, margin=1.0).model is LAST
-    assert begun(ask, margin=0.0).model is not LAST
+    assert begun(ask).model is not LAST
+    assert begun(ask, present=6).model is LAST
+    assert begun(ask, present=6, margin=0.0).model is not LAST
 
 
 def test_with_one_client_any_lower_loss_counts():
@@ -172,7 +177,7 @@ def test_a_trimmed_mean_bounds_what_a_tenth_of_the_clients_can_do(kind, seed):
         return found
 
     start = Soup(robust="trimmed", share=0.1)
-    x = float(start.begin(beginning(PAST, losses=ask)).model.x[0])
+    x = float(begun(ask, present=20, robust="trimmed", share=0.1).model.x[0])
     change = (x - aims[2:]) ** 2 - (9.0 - aims[2:]) ** 2
     error = change.std(ddof=1) / np.sqrt(len(change))
     assert change.mean() <= start.margin * error
@@ -186,7 +191,7 @@ def test_a_plain_mean_can_be_misled():
         found.losses[:, -1] = lies("huge for the current model", found.losses[:, -1])
         return found
 
-    assert begun(ask, margin=0.5).model is not LAST
+    assert begun(ask, present=20, margin=0.5).model is not LAST
     assert begun(ask, margin=0.5, robust="trimmed").model is LAST
 
 
@@ -218,9 +223,11 @@ def test_soup_finds_the_model_of_clients_that_return():
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "mifa", "scaffold"])
 def test_where_the_model_stays_the_run_is_that_of_previous_bit_for_bit(algorithm):
-    """With a margin that no gain can beat, server, memories and model go on as with `previous`."""
+    """A margin that no gain of a sample can beat: server, memories and model go on as with `previous`."""
     e = replace(WORLD, algorithm=algorithm)
-    stays, previous = (run(replace(e, start=start)) for start in (Soup(margin=1e9), Previous()))
+    stays, previous = (
+        run(replace(e, start=start)) for start in (Soup(margin=1e9, clients=5), Previous())
+    )
     assert torch.equal(stays.model.x, previous.model.x)
     for mine, plain in zip(stays.rounds, previous.rounds, strict=True):
         assert (mine["accuracy"], mine["loss"]) == (plain["accuracy"], plain["loss"])

@@ -1,20 +1,22 @@
 """When a new start is worth its cost."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
 
 from fedtide.core.types import Model, Session
 from fedtide.starts import TRIGGERS
-from fedtide.starts.trigger import Always, Drop, Era, Signature, Situation, Turnover
+from fedtide.starts.trigger import Always, Drop, Era, Signature, Situation, Turnover, Watch
 
 
 def era(*clients, first=0, accuracy=0.0, peak=0.0):
     return Era(1, first, np.array(clients), accuracy=accuracy, peak=peak)
 
 
-def change(then, *now, t=10, first=10, distance=None, losses=None):
-    return Situation(t, then, Session(2, np.array(now, dtype=int), first, 5), distance, losses)
+def change(then, *now, t=10, first=10, drift=None, losses=None):
+    return Situation(t, then, Session(2, np.array(now, dtype=int), first, 5), drift, losses)
 
 
 @pytest.mark.parametrize(
@@ -71,19 +73,46 @@ def test_a_drop_is_from_the_peak_of_this_era():
     assert (now.accuracy, now.peak) == (0.7, 0.9)
 
 
+class Drift:
+    """A drift that is always the same; it notes how many clients are asked."""
+
+    def __init__(self, drift):
+        self.drift, self.asked = drift, []
+
+    def __call__(self, clients):
+        self.asked.append(clients)
+        return self.drift
+
+
+def looked(trigger, then, *now, t=10, drift=None):
+    """Whether a start is due, and what the trigger knows after its look."""
+    situation = change(then, *now, t=t, first=t, drift=drift)
+    then = then._replace(watch=trigger.watch(situation))
+    return trigger.is_due(situation._replace(era=then)), then
+
+
 def test_the_signature_costs_something_only_where_clients_changed():
-    asked = []
+    trigger, drift = Signature(by=0.7, clients=4, share=0.5), Drift(1.0)
+    assert not looked(trigger, era(1, 2, 3), 1, 2, drift=drift)[0]
+    assert drift.asked == []
+    assert looked(trigger, era(1, 2, 3), 4, 5, drift=drift)[0]
+    assert not looked(Signature(by=1.1), era(1), 2, drift=drift)[0]
+    assert drift.asked == [4, 0]
 
-    def distance(clients):
-        asked.append(clients)
-        return 1.0
 
-    trigger = Signature(distance=0.7, clients=4, share=0.5)
-    assert not trigger.is_due(change(era(1, 2, 3), 1, 2, distance=distance))
-    assert asked == []
-    assert trigger.is_due(change(era(1, 2, 3), 4, 5, distance=distance))
-    assert not Signature(distance=1.1).is_due(change(era(1), 2, distance=distance))
-    assert asked == [4, 0]
+def test_the_signature_is_looked_at_again_after_further_changes_only():
+    """Since the look in round 10, at clients 4 and 5, nothing changed in round 11; then client 6 came."""
+    trigger, drift = Signature(share=0.3), Drift(0.0)
+    due, then = looked(trigger, era(1, 2, 3), 5, 4, drift=drift)
+    for t, now in ((11, (4, 5)), (12, (4, 5, 6))):
+        due, then = looked(trigger, then, *now, t=t, drift=drift)
+    assert not due
+    assert (len(drift.asked), then.watch.looks, then.watch.t) == (2, 2, 12)
+
+
+def test_a_pilot_has_no_signature():
+    assert Signature().facts(Watch(result=math.inf)) == {}
+    assert Signature().facts(Watch(result=0.25)) == {"signature_fall": 0.25}
 
 
 def test_the_names_of_the_triggers():

@@ -127,6 +127,11 @@ class StartKeys(TypedDict, total=False):
         "With the trigger `newcomers`, in rounds with a test: the probability that newcomers' losses are so "
         "high by chance; 1 where there was nothing to compare.",
     ]
+    signature_fall: Annotated[
+        float,
+        "With the trigger `signature`, in rounds in which clients computed gradients for it: by how much the "
+        "cosine with the last start's gradient is below what two halves of the clients suggest.",
+    ]
     test_exchanges: Annotated[
         int,
         "How often clients tested models for the start, before this round; bytes, `latency` and `joules` of "

@@ -57,7 +57,7 @@ def answer(
             now = now._replace(era=now.era.changed(session.clients, now.model))
             now, facts = carry(e, world, session, now, start=False)
     if era.watch.t == t:
-        facts = {**facts, "newcomers_p": era.watch.p}
+        facts = {**facts, **e.start.trigger.facts(era.watch)}
     if is_first:
         facts = {**facts, **census(e, world, t, session)}
     return now, (facts, preparation.bill)

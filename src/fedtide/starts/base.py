@@ -106,14 +106,14 @@ class Start(ABC):
             t,
             era,
             known.session,
-            distance=lambda clients: self.drift(era, known, clients),
+            drift=lambda clients: self.drift(era, known, clients),
             losses=lambda clients: known.losses([known.last], torch.ones(1, 1), clients),
         )
         era = era._replace(watch=self.trigger.watch(change))
         return self.trigger.is_due(change._replace(era=era)), era
 
     def drift(self, era: Era, known: Beginning, clients: int) -> float:
-        """How far clients' gradient is from that of the last start, for what chance explains; else 0."""
+        """By how much clients' gradient agrees less with the last start's than chance explains; else 0."""
         return 0.0
 
     @abstractmethod

@@ -7,18 +7,17 @@ change of those that stayed:
 
 1. f_u <- the tested loss of every client that is tested;
    f_u <- f_u + mean over tested clients s of the reference of the change of f_s, for the others;
-2. Welch's t-test of "the mean loss of clients that came since the reference is no higher than the mean of f_u
-   over the clients of the reference, plus their standard deviation" returns a probability p_k in the k-th
-   test;
+2. Student's t-test of "the mean loss of clients that came since the reference is no higher than the mean of
+   f_u over the clients of the reference, plus their standard deviation" returns a probability p_k in the k-th
+   test; under this hypothesis both have one variance;
 3. a start is due if p_k <= alarms / (k (k + 1)). These levels add up to `alarms`, so, whatever the number of
    tests, the probability of a false alarm between two starts is at most that.
 
 The standard deviation allows for what a model always does: it fits clients that it was trained with somewhat
-better than others like them. Welch's test holds exactly for normally distributed losses. Welch, "The
-generalization of Student's problem when several different population variances are involved" (Biometrika 34,
-1947).
+better than others like them. The test is exact for normally distributed losses.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import atan, cos, pi, sin, sqrt
 from typing import ClassVar
@@ -69,7 +68,10 @@ class Newcomers(Trigger):
     def fires(self, change: Situation) -> bool:
         watch = change.era.watch
         level = self.alarms / max(watch.looks * (watch.looks + 1), 1)
-        return watch.t == change.t and watch.p <= level  # step 3
+        return watch.t == change.t and watch.result <= level  # step 3
+
+    def facts(self, watch: Watch) -> Mapping[str, float]:
+        return {"newcomers_p": watch.result}
 
 
 def moved(before: Watch, tested: Tested) -> Numbers:
@@ -82,15 +84,14 @@ def moved(before: Watch, tested: Tested) -> Numbers:
 
 
 def higher(one: Numbers, other: Numbers) -> float:
-    """Welch's test: the probability of a difference like this or greater if means are equal."""
-    parts = [np.var(sample, ddof=1) / len(sample) for sample in (one, other)]
-    difference = one.mean() - other.mean()
-    if not sum(parts):
+    """Student's test: the probability of a difference like this or greater if the means are equal."""
+    freedom = len(one) + len(other) - 2
+    squares = sum(float(((sample - sample.mean()) ** 2).sum()) for sample in (one, other))
+    error = sqrt(squares / freedom * (1 / len(one) + 1 / len(other)))
+    difference = float(one.mean() - other.mean())
+    if not error:
         return 0.0 if difference > 0 else 1.0
-    freedom = sum(parts) ** 2 / sum(
-        part**2 / (len(sample) - 1) for part, sample in zip(parts, (one, other), strict=True)
-    )
-    return student_tail(float(difference / sqrt(sum(parts))), max(1, int(freedom)))
+    return student_tail(difference / error, freedom)
 
 
 @dataclass(frozen=True, kw_only=True)

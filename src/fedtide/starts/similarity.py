@@ -9,6 +9,7 @@ the distance between the normalised gradients, which makes R a number without a 
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -102,8 +103,8 @@ class Similarity(Start):
         if min(clients or 2, len(known.session.clients)) < 2:  # one client has no halves
             return 0.0
         one, other = (self.gradient(known, clients, half) for half in (1, 2))
-        chance = self.gap(one, other, known.layout)
-        return self.gap((one + other) / 2, era.gradient, known.layout) / max(chance, TINY)
+        r = max(0.0, cosine(one, other, known.layout))
+        return 2 * r / (1 + r) - cosine((one + other) / 2, era.gradient, known.layout)
 
     def store(self, archive: Archive, past: Past, layout: Layout) -> Archive:
         if past.session >= self.P:
@@ -165,10 +166,22 @@ def similarity_weights(gaps: Tensor, R: float) -> Tensor:
 
 def normalised_distance(one: Vector, other: Vector, layout: Layout) -> float:
     """The mean, over all parameters but biases, of || a / ||a|| - b / ||b|| ||; between 0 and 2."""
+    return _mean_over_weights(lambda a, b: (a - b).norm(), one, other, layout)
+
+
+def cosine(one: Vector, other: Vector, layout: Layout) -> float:
+    """The mean, over all parameters but biases, of the cosine between a and b; between -1 and 1."""
+    return _mean_over_weights(lambda a, b: (a * b).sum(), one, other.to(one), layout)
+
+
+def _mean_over_weights(
+    compare: Callable[[Tensor, Tensor], Tensor], one: Vector, other: Vector, layout: Layout
+) -> float:
+    """The mean of a comparison of directions, over all parameters but biases."""
     a, b = layout.unpack(one), layout.unpack(other)
     names = [name for name in layout.names if "bias" not in name] or layout.names
-    gaps = [(_direction(a[name]) - _direction(b[name])).norm() for name in names]
-    return float(torch.stack(gaps).mean())
+    found = [compare(_direction(a[name]), _direction(b[name])) for name in names]
+    return float(torch.stack(found).mean())
 
 
 def _direction(g: Tensor) -> Tensor:

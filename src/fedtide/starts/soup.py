@@ -11,7 +11,8 @@ w_1 ... w_H, and the clients that exist now test them on their own training exam
    that other starts propose if the study names such starts; it holds the models already, so only numbers
    travel;
 4. the model or average c with the lowest mean loss is taken if it beats the current model beyond chance: if
-   the mean of d_u = f_u(c) - f_u(w_0) is below -margin times its standard error. Otherwise w_0 stays.
+   the mean of d_u = f_u(c) - f_u(w_0) is below -margin times its standard error as an estimate of the mean
+   over all present clients. Otherwise w_0 stays. If all of them answered, that mean is known: no error.
 
 So what is taken never has a higher loss than the current model, in the mean by which it was chosen. There is
 no pilot session, no gradient round and no threshold.
@@ -75,7 +76,8 @@ class Soup(Start):
         sessions = [known.number - 1, *(p.session for p in past)]
         mixes, tested = self.test(known, models, weights_over(sessions, proposed))
         weight = self.client_weights(tested, known)
-        taken, gain = self.choice(tested, weight)
+        absent = 1 - len(tested.ids) / len(known.session.clients)
+        taken, gain = self.choice(tested, weight, absent)
         facts = {
             "start_from": sessions,
             "start_weights": mixes[taken].tolist(),
@@ -118,11 +120,17 @@ class Soup(Start):
         )
         return tested.weight if by_examples else np.ones_like(tested.weight)
 
-    def choice(self, tested: Tested, weight: Numbers) -> tuple[int, float]:
-        """The model that is taken, and by how much its mean loss is below the current model's (step 4)."""
+    def choice(self, tested: Tested, weight: Numbers, absent: float) -> tuple[int, float]:
+        """The model that is taken, and by how much its mean loss is below the current model's (step 4).
+
+        The share `absent` of the clients did not answer: the standard error of a sample's mean shrinks to 0
+        as the sample becomes the whole (finite population correction). A trimmed mean remains an estimate.
+        """
         if not len(tested.ids):
             return 0, 0.0
         mean, error = self.means(tested.losses - tested.losses[0], weight)
+        if self.robust == "mean":
+            error = error * np.sqrt(absent)
         best = int(mean.argmin())
         taken = best if mean[best] < -self.margin * error[best] else 0
         return taken, -float(mean[taken])

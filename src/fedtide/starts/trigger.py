@@ -7,8 +7,9 @@ comparison is always with the last start, and none follows within `rest` rounds.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -24,14 +25,14 @@ MOST = 0.5  # turnover from which a gradient no longer stands for the clients th
 
 
 class Watch(NamedTuple):
-    """What clients' tests of the model have shown since the last start."""
+    """What a trigger has learnt from clients since the last start."""
 
-    t: int = -1  # the round of the last test; -1: none yet
+    t: int = -1  # the round in which it last asked clients; -1: never
     since: int = -1  # the round in which the clients of the reference were chosen
     ids: Ids = NO_CLIENTS  # these clients
     losses: Numbers = np.empty(0)  # of these clients, at the model of round t
-    looks: int = 0  # comparisons of newcomers with the reference so far
-    p: float = 1.0  # the last of them: the probability that it happens by chance
+    looks: int = 0  # comparisons so far
+    result: float = 1.0  # of the last comparison
 
 
 class Era(NamedTuple):
@@ -60,12 +61,8 @@ class Era(NamedTuple):
     def changed(self, clients: Ids, model: Model) -> Era:
         """The era when clients came or went without a start; `model` is the current one."""
         is_paired = self.gradient.numel() and isinstance(self.kept, Nothing)
-        return self._replace(kept=model) if is_paired and self.turnover(clients) >= MOST else self
-
-    def turnover(self, clients: Ids) -> float:
-        """Of these clients and those of the start together, the share that is not among both."""
-        common = len(np.intersect1d(self.clients, clients, assume_unique=True))
-        return 1 - common / max(1, len(self.clients) + len(clients) - common)
+        are_gone = is_paired and turnover(self.clients, clients) >= MOST
+        return self._replace(kept=model) if are_gone else self
 
     def after(self, accuracy: float) -> Era:
         """The era after one more round."""
@@ -78,15 +75,21 @@ class Situation(NamedTuple):
     t: int
     era: Era
     session: Session  # the present session
-    # From the last start's gradient to one that this many clients compute now, as a multiple of the distance
-    # between two halves of them; that costs gradient rounds.
-    distance: Callable[[int], float]
+    # By how much the gradient of this many clients agrees less with the last start's than chance explains;
+    # that costs gradient rounds.
+    drift: Callable[[int], float]
     losses: Callable[[int], Tested]  # of this many clients, at the present model; that costs a test
 
     @property
     def turnover(self) -> float:
         """Of the clients that exist now or existed at the last start, the share that did not at both."""
-        return self.era.turnover(self.session.clients)
+        return turnover(self.era.clients, self.session.clients)
+
+
+def turnover(then: Ids, now: Ids) -> float:
+    """Of the clients in either set, the share that is not in both."""
+    common = len(np.intersect1d(then, now, assume_unique=True))
+    return 1 - common / max(1, len(then) + len(now) - common)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,8 +109,12 @@ class Trigger(ABC):
         return self
 
     def watch(self, change: Situation) -> Watch:
-        """What is known of clients' losses in this round; by default nothing is asked of clients."""
+        """What is known from clients in this round; by default nothing is asked of them."""
         return change.era.watch
+
+    def facts(self, watch: Watch) -> Mapping[str, float]:
+        """What the journal should say about a round in which clients were asked."""
+        return {}
 
     def is_due(self, change: Situation) -> bool:
         """Does this round begin with a new start? Never without clients or within `rest` rounds of the last.
@@ -170,24 +177,39 @@ class Drop(Trigger):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Signature(Turnover):
-    """A start once clients' gradient is far from that of the last start, for what chance explains.
+class Signature(Trigger):
+    """A start once clients' gradient agrees less with that of the last start than chance explains.
 
-    When `share` of the clients came or went, two halves of the present ones, or of `clients` of them, compute
-    a gradient each, which costs V rounds. The distance between the two halves shows what chance does. A start
-    is due if the mean of both is farther from the last start's gradient than `distance` times that.
+    When `share` of the clients came or went since the last look, two halves of the present ones, or of
+    `clients` of them, compute a gradient each, which costs V rounds. The cosine r between the two shows what
+    chance does: if the clients were still alike, the cosine between the mean of both and the last start's
+    gradient would be about 2 r / (1 + r) (Spearman and Brown's formula). A start is due if it is lower than
+    that `by` so much.
     """
 
     measures: ClassVar[bool] = True
+    by: float = 0.55
     share: float = 0.2
-    distance: float = 2.0
     clients: int = 0  # 0: all
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.distance > 0, "start.trigger.distance", "positive", self.distance)
+        require(0 < self.by < 2, "start.trigger.by", "in (0, 2)", self.by)
+        require(0 < self.share <= 1, "start.trigger.share", "in (0, 1]", self.share)
         enough = self.clients == 0 or self.clients >= 2
         require(enough, "start.trigger.clients", "0 (all) or at least 2", self.clients)
 
+    def watch(self, change: Situation) -> Watch:
+        before, present = change.era.watch, np.sort(change.session.clients)
+        reference = change.era.clients if before.t < 0 else before.ids
+        if not len(present) or turnover(reference, present) < self.share:
+            return before
+        t, looks = change.t, before.looks + 1
+        return Watch(t, t, present, looks=looks, result=change.drift(self.clients))
+
     def fires(self, change: Situation) -> bool:
-        return super().fires(change) and change.distance(self.clients) >= self.distance
+        return change.era.watch.t == change.t and change.era.watch.result >= self.by
+
+    def facts(self, watch: Watch) -> Mapping[str, float]:
+        is_number = math.isfinite(watch.result)  # not in the pilot, where nothing is compared
+        return {"signature_fall": watch.result} if is_number else {}
