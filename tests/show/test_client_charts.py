@@ -8,7 +8,9 @@ from fedtide.show.report.rows import ChartRow
 
 def row(number, lines, **more):
     runs = {7: lines, **more}
-    return ChartRow(number, f"setting {number}", {}, runs, [7], {}, look(number))
+    return ChartRow(
+        number, f"setting {number}", {}, runs, [7], {}, look(number), f"setting {number}"
+    )
 
 
 def lines(rounds, clients=2):

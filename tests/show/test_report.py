@@ -61,8 +61,8 @@ def test_one_file_that_opens_offline(two):
 
 def test_every_label_and_the_study_file_are_there(two):
     page = html(two)
-    assert "start = average" in page
-    assert "start = previous" in page
+    assert "</svg> average</button>" in page
+    assert "</svg> previous</button>" in page
     assert "&lt;b&gt;a comment&lt;/b&gt;" in page
 
 
@@ -104,8 +104,13 @@ def test_the_best_is_bold_and_equal_costs_are_not(two):
 def test_headline_after_a_change_of_clients(two):
     assert headline(Results.read(two)) == [
         "After a change of clients, average recovers in 2.5 rounds, previous in 3.",
-        "average holds 65.0\xa0% in the first 2 rounds; the next best, previous, 25.0\xa0%.",
-        "At the end, average reaches 62.0\xa0%; the next best, previous, 47.0\xa0%.",
+        # The difference is the same in both seeds, so no test can get below p = 0.5.
+        "2 seeds cannot tell average and previous apart in the first 2 rounds: 65.0\xa0% and 25.0\xa0%. "
+        "About 1 more would be needed.",
+        "At the end, average is ahead of previous by 15.0 ± 12.7 points (2 seeds): 62.0\xa0% against "
+        "47.0\xa0%.",
+        "2 seeds are few: the intervals (95 %) assume that differences between seeds are normally "
+        "distributed; a test without this assumption cannot get below p = 0.5.",
     ]
 
 
@@ -129,22 +134,73 @@ def test_headline_counts_those_that_recover_alike(tmp_path):
     )
 
 
-def test_headline_says_level_within_one_standard_deviation(tmp_path):
-    cells = [
-        ({"algorithm": "a"}, {1: run([0.70]), 2: run([0.80])}),
-        ({"algorithm": "b"}, {1: run([0.71]), 2: run([0.75])}),
-        ({"algorithm": "c"}, {1: run([0.10]), 2: run([0.20])}),
-    ]
-    assert headline(Results.read(folder(tmp_path, cells))) == [
-        "a and b are level: 75.0\xa0% and 73.0\xa0%, closer than their spread over seeds."
+def seeded(*scores):
+    return {seed: run([score]) for seed, score in enumerate(scores)}
+
+
+def told(tmp_path, cells, seeds):
+    made = [({"algorithm": name}, seeded(*scores)) for name, scores in cells.items()]
+    return headline(Results.read(folder(tmp_path, made, seeds=range(seeds))))
+
+
+def test_headline_says_by_how_much_a_setting_is_ahead(tmp_path):
+    cells = {"a": (0.70, 0.80, 0.75, 0.72, 0.78), "b": (0.69, 0.785, 0.735, 0.71, 0.766)}
+    gaps = [0.01, 0.015, 0.015, 0.01, 0.014]
+    margin = 2.776 * stdev(gaps) / 5**0.5  # Student's t with 4 degrees of freedom
+    assert told(tmp_path, cells, 5) == [
+        f"a is ahead of b by 1.3 ± {100 * margin:.1f} points (5 seeds): 75.0\xa0% against 73.7\xa0%.",
+        "5 seeds are few: the intervals (95 %) assume that differences between seeds are normally "
+        "distributed; a test without this assumption cannot get below p = 0.0625.",
     ]
 
 
-def test_headline_counts_many_level_settings(tmp_path):
+def test_headline_says_what_the_seeds_cannot_tell(tmp_path):
+    cells = {"a": (0.70, 0.80, 0.75), "b": (0.71, 0.76, 0.73), "c": (0.11, 0.19, 0.16)}
+    assert told(tmp_path, cells, 3)[0] == (
+        "3 seeds cannot tell a and b apart: 75.0\xa0% and 73.3\xa0%. About 17 more would be needed."
+    )
+
+
+def test_headline_counts_settings_that_cannot_be_told_from_the_best(tmp_path):
     cells = [({"mu": n}, {1: run([0.5 + n / 1000]), 2: run([0.6])}) for n in range(5)]
     (sentence,) = headline(Results.read(folder(tmp_path, cells)))
-    assert sentence.startswith("All 5 settings are level: 55.0\xa0% to 55.2\xa0%")
-    assert sentence.endswith("the best is mu = 4.")
+    assert sentence.startswith(
+        "2 seeds cannot tell mu = 4 from all 4 settings: 55.0\xa0% to 55.2\xa0%."
+    )
+
+
+def test_headline_over_several_problems(tmp_path):
+    cells = [
+        ({"data.name": data, "algorithm": kind}, seeded(*(base + x for x in (0, 0.001, 0.002))))
+        for data, by_kind in (("mnist", (0.9, 0.8)), ("svhn", (0.6, 0.7)))
+        for kind, base in zip(("fedavg", "fedprox"), by_kind, strict=True)
+    ]
+    said = headline(Results.read(folder(tmp_path, cells, seeds=range(3))))
+    assert said[0] == (
+        "Over 2 problems, FedAvg has the best mean rank, 1.5, but 2 problems cannot tell it from "
+        "FedProx (1.5)."
+    )
+    assert said[1].startswith("MNIST: 3 seeds cannot tell MNIST with FedAvg and MNIST with FedProx")
+    assert said[2].startswith("SVHN: ")
+
+
+def test_differences_and_ranks_are_in_the_report(tmp_path):
+    cells = [
+        ({"data.name": data, "algorithm": kind}, seeded(*(base + x for x in noise)))
+        for data, level in (("mnist", 0.2), ("svhn", 0.1), ("digits", 0.3))
+        for kind, base, noise in (
+            ("fedavg", level + 0.1, (0, 0.01, 0.02)),
+            ("fedprox", level, (0.004, 0.01, 0.021)),
+        )
+    ]
+    page = html(folder(tmp_path, cells, seeds=range(3)))
+    assert "Differences between settings" in page
+    assert page.count("<td>accuracy</td>") == 3
+    assert "it cannot get below 0.25 with 3 seeds" in page
+    ranks = figures(page)["ranks"]
+    assert ranks["data"][-1]["x"] == [1.0, 2.0]
+    assert ranks["layout"]["yaxis"]["ticktext"] == ["FedAvg", "FedProx"]
+    assert "critical difference of 1.13" in page
 
 
 def test_without_sessions_and_with_one_seed(tmp_path):
@@ -154,7 +210,7 @@ def test_without_sessions_and_with_one_seed(tmp_path):
     ]
     made = folder(tmp_path, cells, seeds=[1])
     assert headline(Results.read(made)) == [
-        "scaffold reaches 70.0\xa0%; the next best, fedavg, 65.0\xa0%.",
+        "SCAFFOLD reaches 70.0\xa0%; the next best, FedAvg, 65.0\xa0%.",
         "There is one seed only, so how much of this is chance is not known.",
     ]
     page = html(made)

@@ -115,7 +115,7 @@ def test_settings_that_differ_are_a_choice(tmp_path):
 
     rows = of(tmp_path, None, a=holding(1), b=holding(1), c=holding(2))
     (chart,) = population_charts(rows)
-    assert [choice.label for choice in chart.choices] == ["case = a", "case = c"]
+    assert [choice.label for choice in chart.choices] == ["a", "c"]
     assert chart.figure["data"] == chart.choices[0].data
 
 

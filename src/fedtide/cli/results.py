@@ -29,6 +29,11 @@ TableFormat = Annotated[
     Literal["latex", "markdown", "csv"], typer.Option("--format", help="Format of the table.")
 ]
 
+Compared = Annotated[
+    Literal["none", "stars", "intervals"],
+    typer.Option("--compared", help="Mark what is behind the best: by stars, or by intervals."),
+]
+
 
 def report(folder: ResultFolder) -> None:
     """Write report.html anew from a study's journals."""
@@ -65,6 +70,7 @@ def figures(folder: ResultFolder, format_: FigureFormat = "pdf", width: Width = 
 def table(
     folder: ResultFolder,
     format_: TableFormat = "markdown",
+    compared: Compared = "none",
     rounds: Annotated[
         bool, typer.Option("--rounds", help="Print every round of every run instead, as CSV.")
     ] = False,
@@ -75,7 +81,7 @@ def table(
     from fedtide.show.tables import table as table_text
 
     found = Results.read(_newest(folder))
-    typer.echo(rounds_csv(found) if rounds else table_text(found, format_), nl=False)
+    typer.echo(rounds_csv(found) if rounds else table_text(found, format_, compared), nl=False)
 
 
 def _newest(folder: Path) -> StudyFolder:

@@ -9,12 +9,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from signal import SIGTERM
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedtide.cli.console import caution, console, remark
 from fedtide.cli.options import Changes, Json, Seeds, StudyFile
+
+if TYPE_CHECKING:
+    from fedtide.measure.results import Results
 
 Out = Annotated[Path, typer.Option("--out", help="Folder for results.")]
 Jobs = Annotated[int, typer.Option(help="How many runs at once; 0: one per CPU core.", min=0)]
@@ -67,12 +70,21 @@ def run(
         outcome = run_study(plan, out, jobs, live.watch, resume, stop, over_ray)
     folder, found = outcome.folder, outcome.results
     console.print(result_table(found))
+    answer(found)
     caution(found.cautions)
     if profile:
         console.print(where_time_went(folder))
     console.print(f"Report: {folder.path / 'report.html'}", soft_wrap=True)
     console.print(f"Numbers: {folder.path / 'summary.json'}", soft_wrap=True)
     console.print(kept(folder, out / plan.name), markup=False, soft_wrap=True)
+
+
+def answer(found: Results) -> None:
+    """Print the answer of a study, as its report does."""
+    from fedtide.show.report.headline import headline
+
+    for sentence in headline(found):
+        console.print(sentence, markup=False, highlight=False)
 
 
 @contextmanager

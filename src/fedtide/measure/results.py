@@ -13,10 +13,21 @@ from typing import Any, NamedTuple
 
 from fedtide.measure.cautions import cautions
 from fedtide.measure.metrics import Metric, metrics
+from fedtide.measure.names import names
+from fedtide.measure.problems import Problem, ranks_over, split
+from fedtide.measure.ranks import Ranks
+from fedtide.measure.statistics import Paired, paired
 from fedtide.measure.summary import beside_first, is_even, spread, summarised
 from fedtide.measure.targets import COSTS, common_target, to_target
 from fedtide.record.folder import CellRecord, StudyFolder, word
 from fedtide.record.line import Line
+
+COMPARED = (
+    "transition_accuracy",
+    "accuracy",
+)  # metrics by which methods are compared, the first ones first
+
+ALL_PAIRS = 12  # rows of a problem; with more, they are only compared with the best one
 
 
 class SeedSpread(NamedTuple):
@@ -63,6 +74,11 @@ class ResultRow:
         """Rounds to recover from each change of clients; empty if seeds had different numbers of them."""
         return list(self._by_change("recovery_rounds"))
 
+    def scores(self, metric: str) -> dict[int, float]:
+        """A metric by seed, of finished runs."""
+        known = self.metrics if self.final else {}
+        return {s: _mean(run[metric]) for s, run in known.items() if run.get(metric, []) != []}
+
     @property
     def words(self) -> Mapping[str, str]:
         """The settings as they are shown."""
@@ -101,6 +117,7 @@ class Results:
     engines: Sequence[str]  # which engines ran, and why
     target: float | None = None  # an accuracy that every finished run reached
     cautions: Sequence[str] = ()  # what to know before trusting the numbers
+    problems: Sequence[Problem] = ()  # rows by the problem that they solve
 
     @classmethod
     def read(cls, folder: StudyFolder) -> Results:
@@ -119,7 +136,7 @@ class Results:
             for found in [_metrics(cell, rounds, target, beside[n])]
         ]
         known = cautions((cell.label, cell.runs) for cell in cells)
-        return cls(about, rows, list(engines), target, known)
+        return cls(about, rows, list(engines), target, known, split(cells, _all_settings(folder)))
 
     @property
     def study(self) -> str:
@@ -139,11 +156,47 @@ class Results:
         """The settings that differ between the rows."""
         return list(dict.fromkeys(key for row in self.rows for key in row.settings))
 
-    def short(self, row: ResultRow) -> str:
-        """A row's name in a sentence: the value alone if it is a word and the only setting."""
-        values = list(row.settings.values())
-        is_word = len(self.keys) == 1 and not isinstance(values[0], int | float | list)
-        return row.words[self.keys[0]] if is_word else row.label
+    @cached_property
+    def _names(self) -> list[str]:
+        return names([row.settings for row in self.rows])
+
+    def name(self, row: ResultRow) -> str:
+        """A row's name in a sentence or a legend, such as `FedProx (mu = 0.1)`."""
+        return self._names[row.number]
+
+    @cached_property
+    def compared(self) -> list[str]:
+        """The metrics by which the rows are compared, the most important one first."""
+        known = [row.numbers for row in self.rows if row.final]
+        return [name for name in COMPARED if known and all(name in row for row in known)]
+
+    @cached_property
+    def pairs(self) -> Mapping[str, list[Paired]]:
+        """For each compared metric, every pair of rows that solve the same problem.
+
+        Of a problem with many rows only the pairs with its best row; p is corrected for all pairs.
+        """
+        return {metric: list(self._pairs(metric)) for metric in self.compared}
+
+    def _pairs(self, metric: str) -> Iterator[Paired]:
+        scores = [{n: self.rows[n].scores(metric) for n in p.rows} for p in self.problems]
+        best = {
+            max(known, key=lambda n: fmean(known[n].values()))
+            for group in scores
+            if (known := {n: found for n, found in group.items() if found})
+        }
+        many = {n for group in scores if len(group) > ALL_PAIRS for n in group}
+        for pair in paired(scores):
+            if pair.first not in many or best & {pair.first, pair.second}:
+                yield pair
+
+    @cached_property
+    def ranks(self) -> Ranks | None:
+        """The mean ranks of the methods, if several problems have the same methods."""
+        if not self.compared or not all(row.final for row in self.rows):
+            return None
+        means = [row.numbers[self.compared[0]].mean for row in self.rows]
+        return ranks_over(self.problems, [row.settings for row in self.rows], means)
 
     def summary(self) -> dict[str, Any]:
         """The content of summary.json; what it took to the common target is in the report alone."""
@@ -157,7 +210,19 @@ class Results:
             )
             for row in self.rows
         ]
-        return summarised(self.study, cells, self.cautions)
+        found = summarised(self.study, cells, self.cautions)
+        found["comparisons"] = {
+            metric: [
+                {
+                    "first": self.name(self.rows[pair.first]),
+                    "second": self.name(self.rows[pair.second]),
+                    **pair.as_json(),
+                }
+                for pair in pairs
+            ]
+            for metric, pairs in self.pairs.items()
+        }
+        return found | ({"ranks": self.ranks.as_json()} if self.ranks else {})
 
 
 def ranked(rows: Sequence[ResultRow]) -> list[ResultRow]:
@@ -189,6 +254,14 @@ def _metrics(
         for seed in chosen
         if any(line["accuracy"] is not None for line in cell.runs[seed])
     }
+
+
+def _all_settings(folder: StudyFolder) -> Sequence[Mapping[str, Any]]:
+    """Every setting of every cell, as far as the folder has them; those of FedTide 0.1 have none."""
+    if not (folder.path / "settings.json").is_file():
+        return []
+    cells: list[Mapping[str, Any]] = folder.read_json("settings.json")["cells"]
+    return cells
 
 
 def _mean(metric: Metric) -> float:

@@ -67,8 +67,9 @@ def write_figures(
     import matplotlib as mpl
     from matplotlib.figure import Figure as Blank
 
-    rows = chart_rows(Results.read(folder).rows)
-    charts = [chart for part in sections(rows) for chart in part.charts]
+    found = Results.read(folder)
+    parts = sections(chart_rows(found.rows), found.ranks)
+    charts = [chart for part in parts for chart in part.charts]
     place, paths = folder.path / "figures", []
     try:
         place.mkdir(exist_ok=True)
@@ -122,6 +123,11 @@ def _axes(axes: Axes, layout: Figure) -> None:
             axes.set(**{f"{which}scale": "log"})
         if axis.get("rangemode") == "tozero":
             axes.set(**{f"{which}lim": (0, None)})
+        if "ticktext" in axis:
+            words = [_plain(word) for word in axis["ticktext"]]
+            axes.set(**{f"{which}ticks": axis["tickvals"], f"{which}ticklabels": words})
+        if axis.get("autorange") == "reversed":
+            (axes.invert_xaxis if which == "x" else axes.invert_yaxis)()
     if not layout["yaxis"].get("showticklabels", True):
         axes.tick_params("y", labelleft=False, left=False)
 

@@ -10,12 +10,16 @@ from itertools import chain
 from typing import Any, Literal
 
 from fedtide.measure.results import ResultRow, Results
+from fedtide.measure.statistics import LEVEL, Paired
 from fedtide.record.line import Line, leaves
-from fedtide.show.columns import Entry
+from fedtide.show.columns import Entry, result_columns
+from fedtide.show.report.pairs import beside_best
 from fedtide.show.report.tables import ResultTable, result_table
 
 Cells = Sequence[Any]
 Format = Literal["latex", "markdown", "csv"]
+Compared = Literal["none", "stars", "intervals"]  # what tables say about differences to the best
+STARS = {0.001: "***", 0.01: "**", LEVEL: "*"}
 
 LATEX = {
     "\\": r"\textbackslash{}",
@@ -38,15 +42,59 @@ LATEX = {
 }
 
 
-def table(results: Results, format_: Format) -> str:
-    """The result table of a study as text."""
+def table(results: Results, format_: Format, compared: Compared = "none") -> str:
+    """The result table of a study as text; what `compared` adds is explained in the caption."""
     if format_ == "csv":
         return results_csv(results)
-    made = result_table(results)
-    return latex(made, results) if format_ == "latex" else markdown(made)
+    made = with_differences(result_table(results), results, compared)
+    note = _explained(results, compared)
+    return latex(made, results, note) if format_ == "latex" else markdown(made, note)
 
 
-def latex(made: ResultTable, results: Results) -> str:
+def with_differences(made: ResultTable, results: Results, compared: Compared) -> ResultTable:
+    """Mark every setting that is behind the best one: by stars, or by the difference and its interval."""
+    if compared == "none":
+        return made
+    columns = {column.title: column.metric for column in result_columns(results)}
+    beside = {
+        place: [beside_best(results, columns[title], problem.rows) for problem in results.problems]
+        for place, title in enumerate(made.columns)
+        if columns.get(title) in results.pairs
+    }
+    rows = []
+    for row in made.rows:
+        entries = list(row.entries)
+        for place, groups in beside.items():
+            pair = next((group[row.number] for group in groups if row.number in group), None)
+            if pair:
+                text = _stars(pair) if compared == "stars" else _behind(pair)
+                entries[place] = entries[place]._replace(text=entries[place].text + text)
+        rows.append(row._replace(entries=entries))
+    return made._replace(rows=rows)
+
+
+def _stars(pair: Paired) -> str:
+    return next((f" {stars}" for level, stars in STARS.items() if pair.p_holm < level), "")
+
+
+def _behind(pair: Paired) -> str:
+    return f" [-{100 * pair.difference:.1f} ± {100 * pair.margin:.1f}]"
+
+
+def _explained(results: Results, compared: Compared) -> str:
+    if compared == "none" or not any(results.pairs.values()):
+        return ""
+    if compared == "stars":
+        return (
+            "Stars: behind the best setting with p < 0.05 (*), 0.01 (**), 0.001 (***), paired t-test over "
+            "seeds, corrected by Holm's method."
+        )
+    return (
+        "In brackets: difference to the best setting, in points, with its 95 % interval (paired t)."
+    )
+
+
+def latex(made: ResultTable, results: Results, note: str = "") -> str:
     """A table for a paper that uses the package booktabs."""
     heads = [*(made.keys or ["setting"]), *made.columns]
     words = "l" * (len(heads) - len(made.columns))
@@ -58,7 +106,7 @@ def latex(made: ResultTable, results: Results) -> str:
         for row in made.rows
     ]
     about = results.about
-    caption = " ".join(filter(None, [about.get("question", ""), _spread(results)]))
+    caption = " ".join(filter(None, [about.get("question", ""), _spread(results), note]))
     return "\n".join(
         [
             r"\begin{table}",
@@ -78,7 +126,7 @@ def latex(made: ResultTable, results: Results) -> str:
     )
 
 
-def markdown(made: ResultTable) -> str:
+def markdown(made: ResultTable, note: str = "") -> str:
     """A table for a README or an issue."""
     keys = list(made.keys or ["setting"])
     lines = [
@@ -93,7 +141,8 @@ def markdown(made: ResultTable) -> str:
         ),
     ]
     lines[0] = [_marked(head) for head in lines[0]]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    text = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return f"{text}\n{_marked(note)}\n" if note else text
 
 
 def tex(text: str) -> str:

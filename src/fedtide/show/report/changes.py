@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedtide.measure.metrics import RHO
-from fedtide.measure.results import ResultRow
 from fedtide.show.report.charts import Chart, layout
 from fedtide.show.report.heat import heat, heat_layout, varied
 from fedtide.show.report.rows import (
@@ -28,9 +27,9 @@ def change_charts(rows: Sequence[ChartRow]) -> list[Chart]:
     return [*_recovery(rows), *_weights(rows)]
 
 
-def recovery_words(rows: Sequence[ResultRow]) -> str:
+def recovery_words(rows: Sequence[ChartRow]) -> str:
     """The definition of rounds to recover, as the page prints it."""
-    peak = f" that {rows[0].label} reached there" if len(rows) > 1 else ""
+    peak = f" that {rows[0].name} reached there" if len(rows) > 1 else ""
     return (
         f"Recovered: at {RHO:.0%} of the peak of the session{peak}; one round more than the session "
         "has, if never."

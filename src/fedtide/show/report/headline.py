@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from fedtide.measure.results import ResultRow, Results, SeedSpread
+from fedtide.measure.statistics import Paired, smallest_p
 
-NAMED = 3  # settings; more than these are counted, not named
+NAMED = 3  # settings or problems; more than these are counted, not named
+FEW = 5  # seeds, with which no test without assumptions gets below 5 %
 
 
 class Said(NamedTuple):
@@ -24,14 +26,16 @@ def headline(results: Results) -> list[str]:
     rows = [row for row in results.rows if row.final]
     if not rows:
         return ["No run has finished yet, so there is no answer."]
-    sentences = _recovery(results, rows)
-    where = "" if sentences else "After a change of clients, "
-    sentences += [sentence(results, rows, said) for said in _metrics(results, rows, where)]
+    sentences = _over_problems(results, rows) if len(results.problems) > 1 else []
+    if not sentences:
+        sentences = _recovery(results, rows)
+        where = "" if sentences else "After a change of clients, "
+        sentences += [sentence(results, rows, said) for said in _metrics(results, rows, where)]
     if len(rows) < len(results.rows):
         sentences.append("Settings without a finished run are left out here.")
     if len(results.seeds) == 1:
         sentences.append("There is one seed only, so how much of this is chance is not known.")
-    return sentences
+    return [*sentences, *_few_seeds(results)]
 
 
 def _metrics(results: Results, rows: Sequence[ResultRow], where: str) -> list[Said]:
@@ -43,6 +47,47 @@ def _metrics(results: Results, rows: Sequence[ResultRow], where: str) -> list[Sa
         Said("transition_accuracy", where, "holds", f" in the {first}"),
         Said("accuracy", "At the end, ", "reaches", ""),
     ]
+
+
+def _over_problems(results: Results, rows: Sequence[ResultRow]) -> list[str]:
+    """Mean ranks of the methods over the problems, then each problem, if there are few."""
+    sentences = _ranks(results)
+    said = _metrics(results, rows, "")[0]
+    known = {row.number: row for row in rows}
+    posed = [(p.name, [known[n] for n in p.rows if n in known]) for p in results.problems]
+    posed = [(name, solved) for name, solved in posed if solved]
+    if len(posed) <= NAMED:
+        sentences += [
+            sentence(results, solved, said._replace(where=f"{name}: ")) for name, solved in posed
+        ]
+    elif results.pairs.get(said.metric):
+        clear = sum(_is_won(results, solved, said.metric) for _, solved in posed)
+        sentences.append(
+            f"In {clear} of {len(posed)} problems the best setting is ahead of every other "
+            "by more than chance explains."
+        )
+    return sentences
+
+
+def _is_won(results: Results, rows: Sequence[ResultRow], metric: str) -> bool:
+    """Is the best of these rows clearly ahead of every other?"""
+    best, *rest = sorted(rows, key=lambda row: -row.numbers[metric].mean)
+    return bool(rest) and not any(is_level(results, metric, best, row) for row in rest)
+
+
+def _ranks(results: Results) -> list[str]:
+    if not (found := results.ranks):
+        return []
+    best, *rest = found.ranks
+    near = [name for name in rest if found.ranks[name] - found.ranks[best] < found.critical]
+    first = (
+        f"Over {found.problems} problems, {best} has the best mean rank, {found.ranks[best]:.1f}"
+    )
+    if not near:
+        return [f"{first}; the next best, {rest[0]}, {found.ranks[rest[0]]:.1f}."]
+    shown = _listed([f"{name} ({found.ranks[name]:.1f})" for name in near[:NAMED]])
+    more = f" and {len(near) - NAMED} more" if len(near) > NAMED else ""
+    return [f"{first}, but {found.problems} problems cannot tell it from {shown}{more}."]
 
 
 def _recovery(results: Results, rows: Sequence[ResultRow]) -> list[str]:
@@ -59,10 +104,10 @@ def _recovery(results: Results, rows: Sequence[ResultRow]) -> list[str]:
     verb = "recovers" if len(best) == 1 else "recover"
     clauses = [f"{_named(results, best, len(rows))} {verb} in {first} {rounds}"]
     if len(others) <= NAMED:
-        clauses += [f"{results.short(row)} in {times[row.number]}" for row in others]
+        clauses += [f"{results.name(row)} in {times[row.number]}" for row in others]
     else:
         for word, row in (("the next", others[0]), ("the slowest", others[-1])):
-            clauses.append(f"{word}, {results.short(row)}, in {times[row.number]}")
+            clauses.append(f"{word}, {results.name(row)}, in {times[row.number]}")
     return [f"After a change of clients, {', '.join(clauses)}."]
 
 
@@ -70,40 +115,84 @@ def _named(results: Results, rows: Sequence[ResultRow], total: int) -> str:
     """Settings by name, or how many they are if they are many."""
     if len(rows) > NAMED:
         return f"all {total} settings" if len(rows) == total else f"{len(rows)} of {total} settings"
-    names = [results.short(row) for row in rows]
-    return names[0] if len(names) == 1 else _listed(names)
+    return _listed([results.name(row) for row in rows])
 
 
 def sentence(results: Results, rows: Sequence[ResultRow], said: Said) -> str:
-    """Which setting is best by this metric, and the next best; or which are level with it."""
-    ranked = sorted(rows, key=lambda row: -row.numbers[said.metric].mean)
-    best, *rest = ranked
-    value = best.numbers[said.metric]
+    """Which setting is ahead by this metric and by how much; or which cannot be told apart."""
+    best, *rest = sorted(rows, key=lambda row: -row.numbers[said.metric].mean)
+    value = _percent(best.numbers[said.metric])
     if not rest:
-        name = "the model" if not best.settings else results.short(best)
-        return _capital(f"{said.where}{name} {said.verb} {_percent(value)}{said.when}.")
-    level = [row for row in rest if is_level(value, row.numbers[said.metric])]
+        name = "the model" if not best.settings else results.name(best)
+        return _capital(f"{said.where}{name} {said.verb} {value}{said.when}.")
+    level = [row for row in rest if is_level(results, said.metric, best, row)]
     if level:
         return _levelled(results, [best, *level], len(rows), said)
-    second = rest[0]
-    return _capital(
-        f"{said.where}{results.short(best)} {said.verb} {_percent(value)}{said.when}; the next best, "
-        f"{results.short(second)}, {_percent(second.numbers[said.metric])}."
+    second, name = rest[0], results.name(best)
+    other = _percent(second.numbers[said.metric])
+    if pair := _pair(results, said.metric, best, second):
+        return (
+            f"{said.where}{name} is ahead of {results.name(second)} by {points(pair)}{said.when} "
+            f"({pair.seeds} seeds): {value} against {other}."
+        )
+    return (
+        f"{said.where}{name} {said.verb} {value}{said.when}; the next best, "
+        f"{results.name(second)}, {other}."
     )
 
 
-def is_level(best: SeedSpread, other: SeedSpread) -> bool:
-    """Is the difference at most one standard deviation, the larger one of the two?"""
-    return best.mean - other.mean <= max(best.std, other.std)
+def is_level(results: Results, metric: str, best: ResultRow, other: ResultRow) -> bool:
+    """Can the seeds not tell the two apart? With one seed: are they equal?"""
+    if pair := _pair(results, metric, best, other):
+        return not (pair.is_clear and pair.first == best.number)
+    return best.numbers[metric].mean <= other.numbers[metric].mean
+
+
+def _pair(results: Results, metric: str, one: ResultRow, other: ResultRow) -> Paired | None:
+    both = {one.number, other.number}
+    return next((p for p in results.pairs.get(metric, []) if {p.first, p.second} == both), None)
+
+
+def points(pair: Paired) -> str:
+    """A difference of accuracies with half of its 95 % interval: `1.3 ± 0.4 points`."""
+    return f"{100 * pair.difference:.1f} ± {100 * pair.margin:.1f} points"
 
 
 def _levelled(results: Results, rows: Sequence[ResultRow], total: int, said: Said) -> str:
+    """For example: 5 seeds cannot tell A and B apart: 85.1 % and 84.6 %. About 9 more would be needed."""
+    best, second = rows[0], rows[1]
     values = [_percent(row.numbers[said.metric]) for row in rows]
-    why = ", closer than their spread over seeds" if len(results.seeds) > 1 else ""
-    names = _named(results, rows, total)
     shown = _listed(values) if len(rows) <= NAMED else f"{values[-1]} to {values[0]}"
-    best = "" if len(rows) <= NAMED else f"; the best is {results.short(rows[0])}"
-    return _capital(f"{said.where}{names} are level{said.when}: {shown}{why}{best}.")
+    pair = _pair(results, said.metric, best, second)
+    if not pair:
+        names = _named(results, rows, total)
+        return _capital(f"{said.where}{names} are level{said.when}: {shown}.")
+    if len(rows) == 2:
+        names = f"{results.name(best)} and {results.name(second)} apart"
+    else:
+        names = f"{results.name(best)} from {_named(results, rows[1:], total - 1)}"
+    return f"{said.where}{pair.seeds} seeds cannot tell {names}{said.when}: {shown}.{_more(pair)}"
+
+
+def _more(pair: Paired) -> str:
+    """How many seeds are missing, if difference and spread stay as they are."""
+    if pair.difference == 0:
+        return ""
+    if pair.more is None:
+        return " More than a thousand would be needed."
+    return f" About {pair.more} more would be needed."
+
+
+def _few_seeds(results: Results) -> list[str]:
+    """What so few seeds cannot show, if a setting is said to be ahead."""
+    clear = [pair for pairs in results.pairs.values() for pair in pairs if pair.is_clear]
+    few = min((pair.seeds for pair in clear), default=FEW + 1)
+    if few > FEW:
+        return []
+    return [
+        f"{few} seeds are few: the intervals (95 %) assume that differences between seeds are normally "
+        f"distributed; a test without this assumption cannot get below p = {smallest_p(few):g}."
+    ]
 
 
 def _percent(value: SeedSpread) -> str:
@@ -111,7 +200,7 @@ def _percent(value: SeedSpread) -> str:
 
 
 def _listed(words: Sequence[str]) -> str:
-    return f"{', '.join(words[:-1])} and {words[-1]}"
+    return f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else words[0]
 
 
 def _capital(text: str) -> str:

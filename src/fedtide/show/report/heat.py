@@ -49,7 +49,7 @@ def varied(
         if row.runs and row.number in shown(rows) and (trace := draw(row)):
             known = next((n for n, view in enumerate(views) if view.data == [trace]), None)
             if known is None:
-                views.append(Choice(row.label, [trace]))
+                views.append(Choice(row.name, [trace]))
     if not views:
         return []
     figure = chart.figure | {"data": views[0].data}

@@ -13,6 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from plotly.offline import get_plotlyjs
 
 from fedtide.measure.cautions import empty_rounds
+from fedtide.measure.ranks import Ranks
 from fedtide.measure.results import ResultRow, Results
 from fedtide.record.files import write_text
 from fedtide.record.folder import StudyFolder
@@ -30,6 +31,7 @@ from fedtide.show.report.clients import client_charts
 from fedtide.show.report.costs import cost_charts
 from fedtide.show.report.fairness import fairness_charts
 from fedtide.show.report.headline import headline
+from fedtide.show.report.pairs import pair_notes, pair_rows, rank_charts
 from fedtide.show.report.population import population_charts
 from fedtide.show.report.rows import ChartRow, Figure, chart_rows, shown
 from fedtide.show.report.sessions import common_spans
@@ -63,7 +65,7 @@ def page(found: Results, source: str) -> str:
         lstrip_blocks=True,
     )
     rows = chart_rows(found.rows)
-    drawn, visible = sections(rows), shown(rows)
+    drawn, visible = sections(rows, found.ranks), shown(rows)
     legend = [(row.number not in visible, row) for row in rows if row.runs]
     return environment.get_template("page.html.jinja").render(
         about=found.about,
@@ -74,6 +76,8 @@ def page(found: Results, source: str) -> str:
         transitions=transition_table(found),
         looks={row.number: row.look for row in rows},
         recovered=recovery_words(rows),
+        pairs=pair_rows(found),
+        pair_notes=pair_notes(found),
         comparisons=comparisons(found),
         facts=facts(found),
         sections=drawn,
@@ -96,9 +100,10 @@ def _downloads(found: Results) -> dict[str, Any]:
     }
 
 
-def sections(rows: Sequence[ChartRow]) -> list[Section]:
+def sections(rows: Sequence[ChartRow], ranks: Ranks | None = None) -> list[Section]:
     """Every chart that has something to show, by the question it answers."""
     made = (
+        Section("Over several problems", rank_charts(ranks)),
         Section("Over the rounds", charts(rows)),
         Section("When clients change", change_charts(rows)),
         Section("Clients", [*population_charts(rows), *fairness_charts(rows)]),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+from fedtide.measure.names import names
 from fedtide.measure.results import ResultRow, ranked
 from fedtide.record.line import Line
 from fedtide.show.report.colours import PALETTE, Look, look
@@ -21,6 +22,7 @@ class ChartRow(ResultRow):
     """A setting with the look that it has in every chart, table and legend."""
 
     look: Look
+    name: str  # as in sentences, see `Results.name`
 
 
 def chart_rows(rows: Sequence[ResultRow]) -> list[ChartRow]:
@@ -37,8 +39,9 @@ def chart_rows(rows: Sequence[ResultRow]) -> list[ChartRow]:
             row.finished,
             row.metrics,
             look(places[row.number]),
+            name,
         )
-        for row in rows
+        for row, name in zip(rows, names([row.settings for row in rows]), strict=True)
     ]
 
 
@@ -47,10 +50,10 @@ def shown(rows: Sequence[ResultRow]) -> set[int]:
     return {row.number for row in ranked(rows)[:MANY]}
 
 
-def of_row(row: ResultRow, visible: set[int]) -> Figure:
+def of_row(row: ChartRow, visible: set[int]) -> Figure:
     """What every trace of a setting has: its name, its number for the legend, whether it is shown."""
     return {
-        "name": escape(row.label),  # Plotly interprets HTML tags
+        "name": escape(row.name),  # Plotly interprets HTML tags
         "meta": row.number,
         "visible": row.number in visible,
     }
