@@ -67,6 +67,14 @@ MODELS = {
 }
 
 
+@cache
+def _task(model: str, dtype: torch.dtype) -> Task:
+    """A task does not change, so that all engines can have the same one."""
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        return Task(MODELS[model]().to(dtype))
+
+
 @dataclass(frozen=True)
 class World:
     """What the clients hold, the model they train and how they go through their data."""
@@ -83,9 +91,7 @@ class World:
         return Examples(inputs, torch.from_numpy(rng.integers(CLASSES, size=len(inputs))))
 
     def task(self) -> Task:
-        with torch.random.fork_rng():
-            torch.manual_seed(3)
-            return Task(MODELS[self.model]().to(self.dtype))
+        return _task(self.model, self.dtype)
 
     def engine(self, kind: str, workers: int = 1, chunk: int = 0, **more: Any):
         owners = np.repeat(np.arange(len(self.sizes)), self.sizes)
