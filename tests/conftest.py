@@ -31,12 +31,17 @@ settings.load_profile("same")
 LONG = (
     "deploy/test_processes.py",
     "conformance/test_ray.py",
-    "conformance/test_conformance.py",
-    "conformance/test_surveys.py",
     "run/test_broken_off.py",
+    "deploy/test_village.py",
+    "test_docs.py",
     "cli/test_cli.py",
     "show/test_jsonl.py",
+    "show/test_trackers.py",
+    "conformance/test_changes.py",
+    "papers/test_dimc_studies.py",
     "config/test_entry_points.py",
+    "conformance/test_surveys.py",
+    "conformance/test_conformance.py",
 )
 # What stands before the name of an algorithm in the parameters of the conformance suite.
 BEFORE = re.compile(r"(?:(?:\d+|loop|vectorised|mlp|conv|chain|sgd|momentum|adam|carried)-)*")

@@ -85,7 +85,8 @@ def test_the_command_runs_and_lists_it(package, tmp_path):
     site = package("tide_calm", POINTS)
     (tmp_path / "study.toml").write_text(STUDY)
     path = ":".join([str(site), *filter(None, sys.path)])
-    done = fedtide_process("run", "study.toml", "--json", cwd=tmp_path, PYTHONPATH=path)
+    arguments = "run", "study.toml", "--json", "--jobs", 1
+    done = fedtide_process(*arguments, cwd=tmp_path, PYTHONPATH=path)
     assert done.returncode == 0, done.stderr
     assert len([json.loads(line) for line in done.stdout.splitlines()]) == 4
     listed = fedtide("list", "algorithms", cwd=tmp_path).stdout

@@ -10,10 +10,12 @@ import torch
 from torch import nn
 
 from fedtide.algorithms.base import Context
+from fedtide.algorithms.fedavg import FedAvg
 from fedtide.core.trees import leaves
 from fedtide.core.types import Buffers, Cohort, Examples, Nothing, Training
 from fedtide.data.batches import Batching, ClientData
 from fedtide.data.holdings import Static
+from fedtide.engines.kinds import named
 from fedtide.models.base import EmbedHead
 from fedtide.tasks.task import Task
 from fedtide.training.messages import Row
@@ -67,6 +69,14 @@ MODELS = {
 }
 
 
+@cache
+def _task(model: str, dtype: torch.dtype) -> Task:
+    """A task does not change, so that all engines can have the same one."""
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        return Task(MODELS[model]().to(dtype))
+
+
 @dataclass(frozen=True)
 class World:
     """What the clients hold, the model they train and how they go through their data."""
@@ -83,16 +93,29 @@ class World:
         return Examples(inputs, torch.from_numpy(rng.integers(CLASSES, size=len(inputs))))
 
     def task(self) -> Task:
-        with torch.random.fork_rng():
-            torch.manual_seed(3)
-            return Task(MODELS[self.model]().to(self.dtype))
+        return _task(self.model, self.dtype)
 
-    def engine(self, kind: str, workers: int = 1, chunk: int = 0, **more: Any):
+    def data(self) -> ClientData:
         owners = np.repeat(np.arange(len(self.sizes)), self.sizes)
         holdings = Static.of_owners(owners, len(self.sizes))
-        data = ClientData(self.examples(), holdings, self.batching, seed=11)
+        return ClientData(self.examples(), holdings, self.batching, seed=11)
+
+    def engine(self, kind: str, workers: int = 1, chunk: int = 0, **more: Any):
         choice = settings_of(kind=kind, workers=workers, chunk=chunk, device="cpu", **more)
-        return build_engine(choice, self.task(), data, self.policy)
+        if kind not in TRIED:
+            return build_engine(choice, self.task(), self.data(), self.policy)
+        train, (engine, traits) = Train(epochs=1, buffers=self.policy), _tried(self, kind)
+        return choice.made(engine, "", self.task(), self.data(), train, traits)
+
+
+TRIED = ("loop", "vectorised", "compiled")
+
+
+@cache
+def _tried(world: World, kind: str):
+    """The class of an engine and the traits of the model, from one trial step for all tests of a world."""
+    train = Train(epochs=1, buffers=world.policy)
+    return named(kind, world.task(), world.data(), train, FedAvg())
 
 
 class Outcome(NamedTuple):

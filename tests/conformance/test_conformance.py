@@ -2,6 +2,7 @@
 
 import pickle
 from dataclasses import fields
+from itertools import cycle
 
 import numpy as np
 import pytest
@@ -47,12 +48,15 @@ def test_every_algorithm_has_its_row():
 
 # Engines agree
 
+# Optimisers compute with vectors, whatever the model: every algorithm meets every optimiser with the MLP, and
+# convolutions with one optimiser, so that all four meet convolutions.
+AGREE = [("mlp", rule, name) for rule in RULES for name in TABLE]
+AGREE += [("conv", rule, name) for rule, name in zip(cycle(RULES), TABLE, strict=False)]
+
 
 @pytest.mark.portable
-@names
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("model", ["mlp", "conv"])
-def test_engines_agree(name, rule, model):
+@pytest.mark.parametrize(("model", "rule", "name"), AGREE)
+def test_engines_agree(model, rule, name):
     algorithm, world = TABLE[name].algorithm, World(model, dtype=DOUBLE)
     loop, vectorised = (outcome(name, algorithm, rule, kind, world) for kind in KINDS)
     assert_same(loop, vectorised, ROUNDING[rule])

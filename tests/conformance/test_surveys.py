@@ -125,9 +125,14 @@ VARIANTS = {
 }
 
 
+# Optimisers do not see what a survey found: every variant with one of them, and all of them with FedAgg's
+# rates, which change the length of their steps, and with FedGH's survey after the last step.
+SURVEYED = [(variant, "momentum") for variant in VARIANTS]
+SURVEYED += [("history", rule) for rule in RULES if rule != "momentum"] + [("fedgh", "carried")]
+
+
 @pytest.mark.portable
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(("variant", "rule"), SURVEYED)
 def test_engines_agree_over_several_epochs(variant, rule):
     loop, vectorised, chunked = (
         drive(WORLD.engine(kind, chunk=chunk), VARIANTS[variant], RULES[rule], COHORTS * 2)

@@ -29,7 +29,7 @@ STUDY = """
 kind = "alternating"
 clients = 4
 sessions = 4
-rounds = 30
+rounds = 12
 [participation]
 kind = "fast"
 adaptive = true
@@ -56,7 +56,7 @@ class Slow(Markov):
 
     def draw(self, *about):
         if Path("slowly").exists():
-            time.sleep(0.05)
+            time.sleep(0.2)
         return super().draw(*about)
 """
 PATIENCE = 600  # seconds; only a test that fails waits so long
@@ -147,15 +147,15 @@ def same(one, other):
 def test_a_study_goes_on_with_what_is_unfinished(study, undisturbed, tmp_path):
     plan, out = config.load(study), tmp_path / "runs"
     with pytest.raises(Stopped):
-        run_study(plan, out, jobs=1, stop=StopAfter(50))
+        run_study(plan, out, jobs=1, stop=StopAfter(20))
     with pytest.raises(Stopped):  # in the second cell
-        run_study(plan, out, jobs=1, resume=True, stop=StopAfter(80))
+        run_study(plan, out, jobs=1, resume=True, stop=StopAfter(40))
     ended = out / "tide/1" / SCAFFOLD / "run.json"
     stamp = ended.stat().st_mtime_ns
     seen = []
     folder, summary = run_study(plan, out, jobs=1, resume=True, watch=seen.append)
     assert ended.stat().st_mtime_ns == stamp  # the first cell had ended
-    assert len(seen) == 240
+    assert len(seen) == 96
     assert not list(folder.path.rglob("checkpoints"))
     same(folder.path, undisturbed)
     expected = json.loads((undisturbed / "summary.json").read_text())
@@ -224,7 +224,7 @@ def test_processes_that_begin_at_once_get_folders_of_their_own(study, tmp_path):
     changes = ["--set", "population.rounds=1", "--set", "compare.algorithm=['fedavg']"]
     both = [start("run", study, "--jobs", 1, *changes, cwd=tmp_path) for _ in range(2)]
     for process in both:
-        _, err = process.communicate(timeout=120)
+        _, err = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0, err
     assert sorted(path.name for path in (tmp_path / "runs/tide").iterdir()) == ["1", "2"]
     same(tmp_path / "runs/tide/1", tmp_path / "runs/tide/2")
@@ -240,7 +240,7 @@ def test_results_of_an_earlier_version_go_on_where_they_lie(study, undisturbed, 
     """There the files lay in the study's own folder, and runs had no identity."""
     plan, out = config.load(study), tmp_path / "runs"
     with pytest.raises(Stopped):
-        run_study(plan, out, jobs=1, stop=StopAfter(50))
+        run_study(plan, out, jobs=1, stop=StopAfter(20))
     (out / "tide/1").rename(out / "old")
     (out / "tide").rmdir()
     (out / "old").rename(out / "tide")
@@ -259,7 +259,7 @@ def test_swapped_folders_are_refused(study, tmp_path):
     """Of two seeds in one cell, and of two cells; a report refuses them, too."""
     plan, out = config.load(study, seeds=[1, 2]), tmp_path / "runs"
     with pytest.raises(Stopped):
-        run_study(plan, out, jobs=1, stop=StopAfter(200))  # seed 1 has ended, seed 2 has not
+        run_study(plan, out, jobs=1, stop=StopAfter(60))  # seed 1 has ended, seed 2 has not
     seeds = [out / "tide/1/cells/01-algorithm-scaffold" / f"seed-{seed}" for seed in (1, 2)]
     swap(*seeds)
     message = (
@@ -322,18 +322,18 @@ def test_a_finished_study_says_so(study, tmp_path):
 def test_another_kind_of_processor(study, undisturbed, tmp_path, monkeypatch):
     """torch without vector instructions stands for another machine: refused, or the same within rounding."""
     with pytest.raises(Stopped):
-        run_study(config.load(study), tmp_path / "runs", jobs=1, stop=StopAfter(50))
+        run_study(config.load(study), tmp_path / "runs", jobs=1, stop=StopAfter(20))
     if torch.backends.cpu.get_cpu_capability() == "DEFAULT":
         pytest.skip("this processor has no vector instructions that torch uses")
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
     again = "run", study, "--jobs", 1, "--resume"
     process = start(*again, cwd=tmp_path)
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 2, err
     assert err.count("\n") == 1
     assert "or add --set checkpoint.processor=any" in err
     process = start(*again, "--set", "checkpoint.processor=any", cwd=tmp_path)
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, err
     model, expected = (
         load_file(folder / SCAFFOLD / "model.safetensors")
