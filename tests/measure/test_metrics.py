@@ -65,10 +65,18 @@ def test_a_run_beside_another():
 
 
 def test_cells_beside_the_first():
-    beside = beside_first([{1: PROPOSED, 2: OTHER}, {1: OTHER}])
+    beside = beside_first([{1: PROPOSED, 2: OTHER}, {1: OTHER}], [[0, 1]])
     assert beside[0][1]["accumulated_gain"] == [0, 0]
     assert beside[1] == {1: against(OTHER, PROPOSED)}
-    assert beside_first([]) == []
+    assert beside_first([], [[]]) == []
+
+
+def test_cells_beside_the_first_of_their_problem():
+    runs = [{1: PROPOSED}, {1: OTHER}, {1: OTHER}, {1: PROPOSED}]
+    beside = beside_first(runs, [[0, 2], [1, 3]])
+    assert beside[1] == {1: against(OTHER, OTHER)}
+    assert beside[2] == {1: against(OTHER, PROPOSED)}
+    assert beside[3] == {1: against(PROPOSED, OTHER)}
 
 
 def test_rounds_that_were_not_evaluated():

@@ -112,7 +112,9 @@ def test_everything_is_computed_once(tmp_path, monkeypatch):
     """Metrics when a run ends; the comparison with the first setting for summary and report together."""
     calls = []
     beside_first = module.beside_first
-    monkeypatch.setattr(module, "beside_first", lambda runs: calls.append(1) or beside_first(runs))
+    monkeypatch.setattr(
+        module, "beside_first", lambda *given: calls.append(1) or beside_first(*given)
+    )
     monkeypatch.setattr(module, "metrics", lambda *run: calls.append("again"))
     path = tmp_path / "tide.toml"
     path.write_text(STUDY)

@@ -128,7 +128,8 @@ class Results:
         target = common_target(
             [cell.runs[s] for cell in cells for s in cell.ends if s in cell.runs]
         )
-        beside = beside_first([cell.runs for cell in cells])
+        problems = split(cells, _all_settings(folder))
+        beside = beside_first([cell.runs for cell in cells], [one.rows for one in problems])
         rounds = int(about["transition_rounds"])
         rows = [
             ResultRow(n, cell.label, cell.settings, cell.runs, list(cell.ends), found)
@@ -136,7 +137,7 @@ class Results:
             for found in [_metrics(cell, rounds, target, beside[n])]
         ]
         known = cautions((cell.label, cell.runs) for cell in cells)
-        return cls(about, rows, list(engines), target, known, split(cells, _all_settings(folder)))
+        return cls(about, rows, list(engines), target, known, problems)
 
     @property
     def study(self) -> str:

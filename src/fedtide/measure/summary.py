@@ -29,13 +29,16 @@ def summarised(
 
 
 def beside_first(
-    runs: Sequence[Mapping[int, Sequence[Line]]],
+    runs: Sequence[Mapping[int, Sequence[Line]]], problems: Sequence[Sequence[int]]
 ) -> list[dict[int, dict[str, list[float]]]]:
-    """For each cell and seed, its run compared with that of the grid's first cell (Eqs. 31-32 of DIMC)."""
-    first = runs[0] if runs else {}
+    """For each cell and seed, its run compared with that of its problem's first cell (Eqs. 31-32 of DIMC).
+
+    `problems` lists the numbers of the cells that solve the same problem.
+    """
+    first = {number: runs[rows[0]] for rows in problems for number in rows}
     return [
-        {seed: against(lines, first[seed]) for seed, lines in cell.items() if seed in first}
-        for cell in runs
+        {seed: against(run, first[n][seed]) for seed, run in cell.items() if seed in first[n]}
+        for n, cell in enumerate(runs)
     ]
 
 

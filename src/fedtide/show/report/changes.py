@@ -22,21 +22,22 @@ from fedtide.show.report.rows import (
 WRITTEN = 12  # sessions; with more, the cells are too small for numbers
 
 
-def change_charts(rows: Sequence[ChartRow]) -> list[Chart]:
+def change_charts(rows: Sequence[ChartRow], several_problems: bool = False) -> list[Chart]:
     """Rounds to recover and weights of starts; empty if the clients never changed."""
-    return [*_recovery(rows), *_weights(rows)]
+    return [*_recovery(rows, several_problems), *_weights(rows)]
 
 
-def recovery_words(rows: Sequence[ChartRow]) -> str:
+def recovery_words(rows: Sequence[ChartRow], several_problems: bool) -> str:
     """The definition of rounds to recover, as the page prints it."""
-    peak = f" that {rows[0].name} reached there" if len(rows) > 1 else ""
+    first = "the first method on the same problem" if several_problems else rows[0].name
+    peak = f" that {first} reached there" if len(rows) > 1 else ""
     return (
         f"Recovered: at {RHO:.0%} of the peak of the session{peak}; one round more than the session "
         "has, if never."
     )
 
 
-def _recovery(rows: Sequence[ChartRow]) -> list[Chart]:
+def _recovery(rows: Sequence[ChartRow], several_problems: bool) -> list[Chart]:
     traces = [
         of_row(row, shown(rows))
         | {
@@ -54,7 +55,8 @@ def _recovery(rows: Sequence[ChartRow]) -> list[Chart]:
     few = max((len(trace["x"]) for trace in traces), default=0) <= WRITTEN
     drawn["xaxis"] |= {"tickformat": "d"} | ({"dtick": 1} if few else {})
     drawn["yaxis"] |= {"rangemode": "tozero"}
-    notes = [recovery_words(rows), *(["Mean over the seeds."] if has_several_seeds(rows) else [])]
+    notes = [recovery_words(rows, several_problems)]
+    notes += ["Mean over the seeds."] if has_several_seeds(rows) else []
     chart = Chart("recovery", "Rounds to recover", notes, {"data": traces, "layout": drawn})
     return [chart] if traces else []
 

@@ -75,7 +75,7 @@ def page(found: Results, source: str) -> str:
         table=result_table(found),
         transitions=transition_table(found),
         looks={row.number: row.look for row in rows},
-        recovered=recovery_words(rows),
+        recovered=recovery_words(rows, len(found.problems) > 1),
         pairs=pair_rows(found),
         pair_notes=pair_notes(found),
         comparisons=comparisons(found),
@@ -105,7 +105,7 @@ def sections(rows: Sequence[ChartRow], ranks: Ranks | None = None) -> list[Secti
     made = (
         Section("Over several problems", rank_charts(ranks)),
         Section("Over the rounds", charts(rows)),
-        Section("When clients change", change_charts(rows)),
+        Section("When clients change", change_charts(rows, ranks is not None)),
         Section("Clients", [*population_charts(rows), *fairness_charts(rows)]),
         Section(
             "How clients train", [*varying(rows, (RATE, AT_FLOOR, AT_CAP)), *client_charts(rows)]
