@@ -155,7 +155,7 @@ data = {{ name = "digits", partition = {{ kind = "dirichlet", alpha = 0.5 }} }}
 population = {{ kind = "live", clients = 3, rounds = 5 }}
 algorithm = "fedprox"
 train = {{ model = "linear", steps = 3, lr = 0.1 }}
-start = {{ kind = "similarity", P = 1 }}
+start = {{ kind = "similarity", P = 1, trigger = "always" }}
 engine.flower = {{ deadline = {deadline}, wait = {PATIENCE} }}
 """
     keys = generate(tmp_path / "keys", 3)

@@ -8,13 +8,13 @@ change of those that stayed:
 1. f_u <- the tested loss of every client that is tested;
    f_u <- f_u + mean over tested clients s of the reference of the change of f_s, for the others;
 2. Student's t-test of "the mean loss of clients that came since the reference is no higher than the mean of
-   f_u over the clients of the reference, plus their standard deviation" returns a probability p_k in the k-th
-   test; under this hypothesis both have one variance;
+   f_u over the clients of the reference, plus two of their standard deviations" returns a probability p_k in
+   the k-th test; under this hypothesis both have one variance;
 3. a start is due if p_k <= alarms / (k (k + 1)). These levels add up to `alarms`, so, whatever the number of
    tests, the probability of a false alarm between two starts is at most that.
 
-The standard deviation allows for what a model always does: it fits clients that it was trained with somewhat
-better than others like them. The test is exact for normally distributed losses.
+Two standard deviations allow for what a model always does: it fits clients that it was trained with better
+than others like them, and more so if clients differ much. The test is exact for normally distributed losses.
 """
 
 from collections.abc import Mapping
@@ -27,6 +27,8 @@ import numpy as np
 from fedtide.core.errors import require
 from fedtide.core.types import Tested
 from fedtide.starts.trigger import Always, Numbers, Situation, Trigger, Turnover, Watch
+
+ALLOWANCE = 2  # standard deviations between clients
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +62,7 @@ class Newcomers(Trigger):
         came = now[~np.isin(tested.ids, before.ids)]
         looks, p = before.looks, 1.0
         if min(len(known), len(came)) >= 2:
-            looks, p = looks + 1, higher(came - known.std(ddof=1), known)  # step 2
+            looks, p = looks + 1, higher(came - ALLOWANCE * known.std(ddof=1), known)  # step 2
         if before.t < 0 or t - before.since >= self.every:
             return Watch(t, t, tested.ids, now, looks, p)
         return Watch(t, before.since, before.ids, known, looks, p)
