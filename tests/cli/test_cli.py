@@ -66,6 +66,24 @@ def test_every_run_is_kept_and_the_newest_is_meant(study, tmp_path):
         assert done.stdout == f"Report: {report}/report.html\n", done.stderr
 
 
+def test_runs_are_listed_with_what_differs(study, tmp_path):
+    for more in (["--name", "slow"], ["--set", "train.lr=0.5"], ["--seed", "7"]):
+        assert fedtide("run", study, *more, cwd=tmp_path).returncode == 0
+    done = fedtide("runs", "runs/small", cwd=tmp_path)
+    assert done.stdout.startswith("small: 3 runs, the newest first")
+    rows = [line for line in done.stdout.splitlines() if "finished" in line]
+    assert [row.split()[0] for row in rows] == ["3", "2", "1-slow"]
+    assert "train.lr = 0.5" in done.stdout
+    assert "seeds = 7" in done.stdout
+    assert "algorithm" not in done.stdout  # the same in all of them
+    fedtide("run", study, "--out", "runs/other", cwd=tmp_path)
+    named = fedtide("table", "runs/small/slow", "--format", "csv", cwd=tmp_path)
+    assert named.stderr == "fedtide: the newest results in runs/small/slow are runs/small/1-slow\n"
+    empty = fedtide("runs", "nowhere", cwd=tmp_path)
+    assert empty.returncode == 2
+    assert "Got no study there" in empty.stderr
+
+
 def test_check_says_what_would_run(study, tmp_path):
     done = fedtide("check", study, "--set", "compare.algorithm=['fedavg','moon']", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -26,13 +26,18 @@ Lines = Annotated[
     bool, typer.Option("--json", help="Print one JSON object per round, and nothing else.")
 ]
 Resume = Annotated[
-    bool, typer.Option("--resume", help="Continue the newest run that has these settings.")
+    bool,
+    typer.Option("--resume", help="Continue the newest run; seeds, cells and rounds may be added."),
 ]
 OverRay = Annotated[
     bool,
     typer.Option(
         "--ray", help="Run on a Ray cluster: the one at RAY_ADDRESS, else one on this machine."
     ),
+]
+Name = Annotated[str, typer.Option("--name", help="A name for this run, beside its number.")]
+Fresh = Annotated[
+    bool, typer.Option("--fresh", help="Compute everything, also what earlier runs have already.")
 ]
 Profile = Annotated[
     bool, typer.Option("--profile", help="Show and save how long each part of a round took.")
@@ -50,6 +55,8 @@ def run(
     resume: Resume = False,
     over_ray: OverRay = False,
     profile: Profile = False,
+    name: Name = "",
+    fresh: Fresh = False,
 ) -> None:
     """Run a study: every setting with every seed, then a table and a report."""
     from fedtide import config
@@ -61,13 +68,13 @@ def run(
     if as_json:
         lines = JsonLines(plan.name, [cell.settings for cell in plan.cells])
         with _stoppable() as stop:
-            run_study(plan, out, jobs, lines.watch, resume, stop, over_ray)
+            run_study(plan, out, jobs, lines.watch, resume, stop, over_ray, name, not fresh)
         return
     if resume and (before := resumable(plan, out)) and before.is_finished:
         console.print(f"{plan.name} is finished: nothing is left to do.", highlight=False)
     rounds = {(r.label, r.experiment.seed): r.experiment.population.length for r in plan.runs}
     with _stoppable() as stop, LiveView(plan.name, rounds, console, quiet) as live:
-        outcome = run_study(plan, out, jobs, live.watch, resume, stop, over_ray)
+        outcome = run_study(plan, out, jobs, live.watch, resume, stop, over_ray, name, not fresh)
     folder, found = outcome.folder, outcome.results
     console.print(result_table(found))
     answer(found)
@@ -77,6 +84,8 @@ def run(
     console.print(f"Report: {folder.path / 'report.html'}", soft_wrap=True)
     console.print(f"Numbers: {folder.path / 'summary.json'}", soft_wrap=True)
     console.print(kept(folder, out / plan.name), markup=False, soft_wrap=True)
+    if outcome.taken.sentence:
+        console.print(outcome.taken.sentence, markup=False, highlight=False, soft_wrap=True)
 
 
 def answer(found: Results) -> None:

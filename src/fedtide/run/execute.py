@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
@@ -23,8 +23,10 @@ from fedtide.record.journal import Journal, read
 from fedtide.record.line import Line, Progress
 from fedtide.record.settings import differences
 from fedtide.run.loop import run
+from fedtide.run.origin import Origin, origin
 from fedtide.run.preflight import preflight
 from fedtide.run.processes import Stop, in_processes
+from fedtide.run.reuse import NOTHING, Taken, is_extension, take_over
 from fedtide.run.study import Run, Study, beginning, described
 from fedtide.show.notebook import frame
 from fedtide.show.trackers import Tracked, Tracking
@@ -45,6 +47,7 @@ class Outcome:
 
     folder: StudyFolder
     results: Results
+    taken: Taken = NOTHING  # runs that earlier folders of the study had already
 
     @cached_property
     def summary(self) -> dict[str, Any]:
@@ -71,15 +74,19 @@ def run_study(
     resume: bool = False,
     stop: Stop = lambda: False,
     over_ray: bool = False,
+    name: str = "",
+    reuse: bool = True,
 ) -> Outcome:
     """Run every cell with every seed; results are the same for any number of `jobs` (0: one per core).
 
-    Results go to a new folder, `out`/<study>/<number>; those of earlier runs stay as they are.
+    Results go to a new folder, `out`/<study>/<number>, or <number>-<name>; earlier ones stay as they are.
+    With `reuse`, runs that another folder of the study has already are taken from there.
 
     `over_ray` spreads the runs over a Ray cluster instead of over this machine's processes.
 
     With `resume` the newest run with these settings goes on where it broke off; a finished one is left as
-    it is. Once `stop` is true every run ends after its round, keeps everything and raises `Stopped`.
+    it is. Where seeds, cells or rounds were added, a new folder begins with all that is there. Once `stop` is
+    true every run ends after its round, keeps everything and raises `Stopped`.
     """
     do = "Write run_study(load('study.toml')) for a study file, run(experiment) for an experiment."
     expect(study, Study, "fedtide.run_study()", do)
@@ -90,20 +97,30 @@ def run_study(
         return Outcome(before, Results.read(before))
     for caution in preflight(study.settings):
         log.warning(caution)
-    folder = before or StudyFolder.begin(Path(out) / study.name)
+    others = StudyFolder.all_of(Path(out) / study.name) if reuse or resume else []
+    folder = before or StudyFolder.begin(Path(out) / study.name, name)
+    origins = [origin(run_.experiment, study.transition_rounds) for run_ in study.runs]
     with folder.locked():
+        taken = NOTHING
         if not before:
-            folder.write(beginning(study))
+            taken = take_over(folder, others, list(zip(study.runs, origins, strict=True)))
+            folder.write(beginning(study, name))
         try:
-            _finish(study, folder, jobs, watch, stop, over_ray)
-            return _concluded(folder)
+            _finish(study, folder, origins, jobs, watch, stop, over_ray)
+            return replace(_concluded(folder), taken=taken)
         except Stopped as stopped:
             stopped.folder = folder.path
             raise
 
 
 def _finish(
-    study: Study, folder: StudyFolder, jobs: int, watch: Watch, stop: Stop, over_ray: bool
+    study: Study,
+    folder: StudyFolder,
+    origins: Sequence[Origin],
+    jobs: int,
+    watch: Watch,
+    stop: Stop,
+    over_ray: bool,
 ) -> None:
     """Run what has not ended yet."""
     runs, cores = study.runs, cpu_count()
@@ -112,7 +129,11 @@ def _finish(
         jobs = jobs or 1  # the actors are the processes
     jobs = min(jobs or cores, len(runs))
     workers = max(1, cores // jobs)
-    tasks = [(_with_workers(run_, workers), folder.path, study.transition_rounds) for run_ in runs]
+    rounds = study.transition_rounds
+    tasks = [
+        (_with_workers(run_, workers), folder.path, rounds, made)
+        for run_, made in zip(runs, origins, strict=True)
+    ]
     alone = jobs == 1 and not over_ray
     with tracking(study, folder) as tracked, shared(engines if alone else ()):
 
@@ -121,7 +142,7 @@ def _finish(
             watch(news)
 
         if over_ray:
-            _over_ray(study, folder, tell, stop)
+            _over_ray(study, folder, origins, tell, stop)
         elif jobs == 1:
             for task in tasks:
                 run_one(*task, tell, stop)
@@ -149,7 +170,7 @@ def check_over_ray(study: Study) -> None:
 
 
 def _over_ray(
-    study: Study, folder: StudyFolder, watch: Watch, stop: Stop
+    study: Study, folder: StudyFolder, origins: Sequence[Origin], watch: Watch, stop: Stop
 ) -> list[dict[str, Metric]]:
     """Every run in a process of a Ray cluster, with as many CPUs as it has threads."""
     from fedtide.engines.ray.pool import ACTORS, connected
@@ -157,9 +178,9 @@ def _over_ray(
 
     workers = max(cell.experiment.engine.workers or 1 for cell in study.cells)
     jobs = []
-    for run_ in study.runs:
+    for run_, made in zip(study.runs, origins, strict=True):
         place = folder.run(run_.cell, run_.label, run_.experiment.seed).relative_to(folder.path)
-        task = (_with_workers(run_, workers),), (study.transition_rounds,)
+        task = (_with_workers(run_, workers),), (study.transition_rounds, made)
         jobs.append(Job(*task, str(place)))
     with connected(max(cpu_count(), workers)):
         ACTORS.close()  # idle actors of an earlier run: their CPUs are needed
@@ -167,18 +188,20 @@ def _over_ray(
 
 
 def resumable(study: Study, out: str | Path) -> StudyFolder | None:
-    """The newest run of this study with these settings; None where it was never run.
+    """The newest run of this study with these settings; None where it was never run, or where the study
+    has all cells and seeds of an earlier run and more cells, seeds or rounds.
 
     Where all runs have other settings, nothing can go on: a `ConfigError` that shows what differs.
     """
     folders, settings = StudyFolder.all_of(Path(out) / study.name), described(study)
     found: list[str] = []
-    for folder in folders:
-        other = list(differences(folder.read_json("settings.json"), settings))
+    known = [folder.read_json("settings.json") for folder in folders]
+    for folder, before in zip(folders, known, strict=True):
+        other = list(differences(before, settings))
         if not other:
             return folder
         found = found or other
-    if not folders:
+    if not folders or any(is_extension(before, settings) for before in known):
         return None
     shown = "; ".join(found[:SHOWN]) + f"; and {len(found) - SHOWN} more" * (len(found) > SHOWN)
     raise ConfigError(
@@ -206,23 +229,24 @@ def tracking(study: Study, folder: StudyFolder) -> Tracking:
 
 
 def run_one(
-    run_: Run, path: Path, transition_rounds: int, watch: Watch, stop: Stop
+    run_: Run, path: Path, transition_rounds: int, made: Origin, watch: Watch, stop: Stop
 ) -> dict[str, Metric]:
     """One run and its files, as far as they are not there already."""
     e = run_.experiment
-    folder = StudyFolder(path).claim(run_.cell, run_.label, e.seed)
+    folder = StudyFolder(path).claim(run_.cell, run_.label, e.seed, made)
+    keep = e.population.length - 1
 
     def tell(line: Line) -> None:
         watch(Progress(run_.label, e.seed, line, run_.cell))
 
     if (folder / "run.json").exists():
-        Checkpoints(folder / "checkpoints").remove()  # of a run that was killed at its very end
+        Checkpoints(folder / "checkpoints", last=keep).conclude()  # of a run killed at its very end
         for line in read(folder / "journal.jsonl"):
             tell(line)
         return ended(folder)
     if stop():
         raise Stopped
-    checkpoints = Checkpoints(folder / "checkpoints", e.checkpoint, stop)
+    checkpoints = Checkpoints(folder / "checkpoints", e.checkpoint, stop, last=keep)
     journal = Journal(folder / "journal.jsonl", fresh=False)
     try:
         history = run(e, journal, tell, checkpoints)
@@ -231,7 +255,7 @@ def run_one(
     metrics = history.metrics(transition_rounds)
     write_model(folder / "model.safetensors", history.model, history.layout)
     write_json(folder / "run.json", {"metrics": metrics, "engine": history.engine})
-    checkpoints.remove()
+    checkpoints.conclude()
     return metrics
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
@@ -15,10 +16,9 @@ from fedtide.core.machine import cpu_count
 from fedtide.record.folder import labelled
 from fedtide.record.settings import plain
 from fedtide.run.experiment import Experiment
+from fedtide.run.origin import NO_MATTER
 from fedtide.show.trackers import Tracker
 
-# Settings that leave every result as it is.
-NO_MATTER = frozenset({"checkpoint", "engine.memory", "engine.workers", "seed"})
 MOST_LETTERS = 100  # of a study's name
 
 
@@ -91,11 +91,13 @@ def described(study: Study) -> dict[str, Any]:
     return {**shared, "cells": cells}
 
 
-def about(study: Study) -> dict[str, Any]:
-    """What study.json says."""
+def about(study: Study, name: str = "") -> dict[str, Any]:
+    """What study.json says; `name` is that of this run of the study."""
     return {
         "format": 1,
         "study": study.name,
+        "name": name,
+        "begun": datetime.now(UTC).isoformat(timespec="seconds"),
         "question": study.question,
         "transition_rounds": study.transition_rounds,
         "seeds": list(study.seeds),
@@ -117,10 +119,10 @@ def about(study: Study) -> dict[str, Any]:
     }
 
 
-def beginning(study: Study) -> dict[str, Any]:
+def beginning(study: Study, name: str = "") -> dict[str, Any]:
     """The files of a study that begins; study.json is the last, since a folder counts from then on."""
     return {
         "study.toml": study.source,
         "settings.json": described(study),
-        "study.json": about(study),
+        "study.json": about(study, name),
     }
