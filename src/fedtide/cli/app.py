@@ -21,6 +21,8 @@ for command in (
     look.list_,
     look.data,
     runs.runs,
+    runs.compare,
+    runs.merge,
     results.report,
     results.watch,
     results.figures,

@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from signal import SIGTERM
 from typing import TYPE_CHECKING, Annotated
@@ -39,6 +40,10 @@ Name = Annotated[str, typer.Option("--name", help="A name for this run, beside i
 Fresh = Annotated[
     bool, typer.Option("--fresh", help="Compute everything, also what earlier runs have already.")
 ]
+Part = Annotated[
+    str,
+    typer.Option("--shard", metavar="I/N", help="Run the I-th of N parts; join them by merge."),
+]
 Profile = Annotated[
     bool, typer.Option("--profile", help="Show and save how long each part of a round took.")
 ]
@@ -57,14 +62,19 @@ def run(
     profile: Profile = False,
     name: Name = "",
     fresh: Fresh = False,
+    shard: Part = "",
 ) -> None:
     """Run a study: every setting with every seed, then a table and a report."""
     from fedtide import config
     from fedtide.run.execute import resumable, run_study
+    from fedtide.run.study import Shard
     from fedtide.show.jsonl import JsonLines
     from fedtide.show.terminal import LiveView, kept, result_table, where_time_went
 
     plan = config.load(study, changes, seeds)
+    if shard:
+        plan = replace(plan, shard=Shard.read(shard))
+        name = name or f"shard {shard.replace('/', ' of ')}"
     if as_json:
         lines = JsonLines(plan.name, [cell.settings for cell in plan.cells])
         with _stoppable() as stop:

@@ -48,6 +48,7 @@ class CellRecord(NamedTuple):
     label: str
     runs: Mapping[int, list[Line]]  # journal lines by seed
     ends: Mapping[int, Any]  # run.json by seed; only a finished run has one
+    origins: Mapping[int, Mapping[str, Any]] = {}  # by seed: what made each run
 
 
 class StudyFolder:
@@ -167,16 +168,17 @@ class StudyFolder:
         about = self.read_json("study.json")
         cells = []
         for number, cell in enumerate(about["cells"]):
-            runs, ends = {}, {}
+            runs, ends, origins = {}, {}, {}
             for seed in about["seeds"]:
                 path = self.run(number, cell["label"], seed)
                 if (path / "identity.json").exists():  # folders of FedTide 0.1 have none
-                    _check_identity(path, number, cell["label"], seed)
+                    known = _check_identity(path, number, cell["label"], seed)
+                    origins[seed] = known.get("origin", {})
                 if (path / "journal.jsonl").exists() and (lines := read(path / "journal.jsonl")):
                     runs[seed] = lines
                 if (path / "run.json").exists():
                     ends[seed] = json.loads((path / "run.json").read_text(encoding="utf-8"))
-            cells.append(CellRecord(cell["settings"], cell["label"], runs, ends))
+            cells.append(CellRecord(cell["settings"], cell["label"], runs, ends, origins))
         return cells
 
     def read_json(self, name: str) -> Any:

@@ -107,7 +107,7 @@ def run_study(
             folder.write(beginning(study, name))
         try:
             _finish(study, folder, origins, jobs, watch, stop, over_ray)
-            return replace(_concluded(folder), taken=taken)
+            return replace(conclude(folder), taken=taken)
         except Stopped as stopped:
             stopped.folder = folder.path
             raise
@@ -150,8 +150,8 @@ def _finish(
             in_processes(run_one, tasks, jobs, tell, stop)
 
 
-def _concluded(folder: StudyFolder) -> Outcome:
-    """Write summary.json and the report of a study whose runs have all ended."""
+def conclude(folder: StudyFolder) -> Outcome:
+    """Write summary.json and the report of a study's folder."""
     from fedtide.show.report.page import write_report  # with charts and templates: slow to import
 
     outcome = Outcome(folder, Results.read(folder))
