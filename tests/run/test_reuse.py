@@ -13,7 +13,7 @@ from fedtide.record.checkpoint import Stopped
 from fedtide.record.folder import StudyFolder
 from fedtide.record.journal import read
 from fedtide.run import reuse
-from fedtide.run.execute import run_study
+from fedtide.run.execute import pays, run_study
 from fedtide.run.origin import origin, source_checksum
 
 origins = sys.modules["fedtide.run.origin"]  # fedtide.run is also a function
@@ -278,3 +278,32 @@ def test_names(counted):
         assert StudyFolder.newest(counted.out / words).path.name == "1-small-rate"
     assert StudyFolder.newest(counted.out / "small").path.name == "2"
     assert StudyFolder.newest(Path("nowhere/at-all")).path == Path("nowhere/at-all")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "runs", "cores", "expected"),
+    [(0.5, 8, 2, False), (5, 8, 2, True), (100, 1, 2, False), (100, 2, 1, False), (13, 2, 2, True)],
+)
+def test_processes_of_their_own_only_where_they_pay(seconds, runs, cores, expected):
+    assert pays(seconds, runs, cores) is expected
+
+
+def test_short_runs_need_no_other_process(tmp_path, monkeypatch):
+    from fedtide.run import execute
+
+    def refuse(*_):
+        raise AssertionError("no process was needed")
+
+    monkeypatch.setattr(execute, "in_processes", refuse)
+    run_study(study(), tmp_path)
+
+
+def test_long_runs_go_to_other_processes(tmp_path, monkeypatch):
+    from fedtide.run import execute
+
+    left = []
+    monkeypatch.setattr(execute, "STARTING", -1.0)
+    monkeypatch.setattr(execute, "cpu_count", lambda: 2)
+    monkeypatch.setattr(execute, "in_processes", lambda work, tasks, *rest: left.extend(tasks))
+    run_study(study(seed=[1, 2, 3]), tmp_path)
+    assert len(left) == 4  # two of six were run to know how long they take

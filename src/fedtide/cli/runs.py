@@ -75,7 +75,7 @@ def merge(
     from fedtide.show.terminal import result_table
 
     outcome = merged(_at_least_two(folders, "merge"), out, name)
-    console.print(result_table(outcome.results))
+    console.print(result_table(outcome.results, console.width))
     caution(outcome.results.cautions)
     if missing := unfinished(outcome.results):
         caution([missing])

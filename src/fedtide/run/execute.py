@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from fedtide.core.errors import ConfigError, require
@@ -35,7 +37,10 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 Watch = Callable[[Progress], None]
+Task = tuple[Run, Path, int, Origin]  # the arguments of `run_one`
 
+STARTING = 6.0  # seconds until other processes have loaded torch and compiled what they need
+LONG = 20.0  # seconds of a first run, in which the time to warm up does not count
 SHOWN = 8  # differences between two studies
 
 log = logging.getLogger("fedtide")
@@ -77,7 +82,7 @@ def run_study(
     name: str = "",
     reuse: bool = True,
 ) -> Outcome:
-    """Run every cell with every seed; results are the same for any number of `jobs` (0: one per core).
+    """Run every cell with every seed; results are the same for any number of `jobs` (0: by their length).
 
     Results go to a new folder, `out`/<study>/<number>, or <number>-<name>; earlier ones stay as they are.
     With `reuse`, runs that another folder of the study has already are taken from there.
@@ -123,19 +128,14 @@ def _finish(
     over_ray: bool,
 ) -> None:
     """Run what has not ended yet."""
-    runs, cores = study.runs, cpu_count()
     engines = [cell.experiment.engine for cell in study.cells]
     if any(engine.has_processes for engine in engines):
         jobs = jobs or 1  # the actors are the processes
-    jobs = min(jobs or cores, len(runs))
-    workers = max(1, cores // jobs)
-    rounds = study.transition_rounds
-    tasks = [
-        (_with_workers(run_, workers), folder.path, rounds, made)
-        for run_, made in zip(runs, origins, strict=True)
+    tasks: Sequence[Task] = [
+        (run_, folder.path, study.transition_rounds, made)
+        for run_, made in zip(study.runs, origins, strict=True)
     ]
-    alone = jobs == 1 and not over_ray
-    with tracking(study, folder) as tracked, shared(engines if alone else ()):
+    with tracking(study, folder) as tracked:
 
         def tell(news: Progress) -> None:
             tracked.write((news.cell, news.seed), news.line)
@@ -143,11 +143,50 @@ def _finish(
 
         if over_ray:
             _over_ray(study, folder, origins, tell, stop)
-        elif jobs == 1:
-            for task in tasks:
+            return
+        if jobs != 1:
+            with shared(()):
+                tasks = tasks if jobs else _while_short(tasks, tell, stop)
+                jobs = min(jobs or cpu_count(), len(tasks))
+                if jobs > 1:
+                    in_processes(run_one, _with_workers(tasks, jobs), jobs, tell, stop)
+                    return
+        with shared(engines):
+            for task in _with_workers(tasks, 1):
                 run_one(*task, tell, stop)
-        else:
-            in_processes(run_one, tasks, jobs, tell, stop)
+
+
+def _while_short(tasks: Sequence[Task], tell: Watch, stop: Stop) -> Sequence[Task]:
+    """Run tasks here, one after the other, until other processes would be faster; returns the rest.
+
+    The first run warms up caches and compiled code: unless it is long, the time of the second one decides.
+    """
+    made = 0
+    for place, task in enumerate(_with_workers(tasks, 1)):
+        begun = monotonic()
+        is_new = not _has_ended(task)
+        made += is_new
+        run_one(*task, tell, stop)
+        seconds = monotonic() - begun
+        rest = [later for later in tasks[place + 1 :] if not _has_ended(later)]
+        known = is_new and (made > 1 or seconds > LONG)
+        if known and pays(seconds, len(rest), cpu_count()):
+            return tasks[place + 1 :]
+    return []
+
+
+def pays(seconds: float, runs: int, cores: int) -> bool:
+    """Are so many runs, of so many seconds each, faster in processes of their own than one by one?"""
+    if min(runs, cores) < 2:
+        return False
+    side_by_side = math.ceil(runs / cores) * seconds
+    return STARTING + side_by_side < runs * seconds
+
+
+def _has_ended(task: Task) -> bool:
+    run_, path, _, _ = task
+    place = StudyFolder(path).run(run_.cell, run_.label, run_.experiment.seed)
+    return (place / "run.json").exists()
 
 
 def conclude(folder: StudyFolder) -> Outcome:
@@ -180,7 +219,7 @@ def _over_ray(
     jobs = []
     for run_, made in zip(study.runs, origins, strict=True):
         place = folder.run(run_.cell, run_.label, run_.experiment.seed).relative_to(folder.path)
-        task = (_with_workers(run_, workers),), (study.transition_rounds, made)
+        task = (_threaded(run_, workers),), (study.transition_rounds, made)
         jobs.append(Job(*task, str(place)))
     with connected(max(cpu_count(), workers)):
         ACTORS.close()  # idle actors of an earlier run: their CPUs are needed
@@ -265,6 +304,12 @@ def ended(folder: Path) -> dict[str, Metric]:
     return metrics
 
 
-def _with_workers(run_: Run, workers: int) -> Run:
+def _with_workers(tasks: Sequence[Task], jobs: int) -> list[Task]:
+    """The tasks with as many threads each as `jobs` processes leave."""
+    workers = max(1, cpu_count() // jobs)
+    return [(_threaded(run_, workers), *rest) for run_, *rest in tasks]  # type: ignore[misc]
+
+
+def _threaded(run_: Run, workers: int) -> Run:
     e = run_.experiment
     return run_._replace(experiment=replace(e, engine=e.engine.with_workers(workers)))
