@@ -1,16 +1,20 @@
-# Two commands for everybody: `make demo` shows FedTide, `make test` proves it. Both set up .venv first.
+# Two commands for everybody: `make demo` shows FedTide, `make test` proves it. Both set up .venv first; the
+# demo needs only the core and the compiled engine, everything else is installed for the tests.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+CORE := $(VENV)/.core
 READY := $(VENV)/.ready
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .PHONY: help demo test test-portable check lint types imports format docs bench clean
 
 help:            ## list the commands
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
 
-demo: $(READY)   ## run a small study in which clients leave and others arrive
+demo: $(CORE)    ## run a small study in which clients leave and others arrive
 	$(BIN)/fedtide run studies/quickstart.toml
+	@echo "Go on with your own study: source $(VENV)/bin/activate, then fedtide --help"
 
 test: $(READY)   ## run all tests
 	$(BIN)/pytest -n auto
@@ -53,9 +57,14 @@ clean:           ## remove the environment and all results
 	rm -rf $(VENV) runs site .bench .numba
 
 # Torch first and alone: the pinned version decides which build is taken.
-$(READY): pyproject.toml constraints.txt
+$(CORE): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "FedTide needs Python 3.11 or newer"'
+	@echo "Installing FedTide into $(VENV): about a minute and one gigabyte"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(grep '^torch==' constraints.txt)"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs,fast,figures,flower,hub,privacy,ray,track,watch]'
+	$(PIP) "$$(grep '^torch==' constraints.txt)"
+	$(PIP) -c constraints.txt -e '.[fast]'
+	touch $(CORE)
+
+$(READY): $(CORE)
+	$(PIP) -c constraints.txt -e '.[dev,docs,fast,figures,flower,hub,privacy,ray,track,watch]'
 	touch $(READY)

@@ -67,6 +67,55 @@ def test_every_run_is_kept_and_the_newest_is_meant(study, tmp_path):
         assert done.stdout == f"Report: {report}/report.html\n", done.stderr
 
 
+def test_check_finds_what_run_would_refuse(study, tmp_path):
+    wrong = ["--set", "train.model=lenet5"]  # for pictures of another shape
+    run, check = (fedtide(command, study, *wrong, cwd=tmp_path) for command in ("run", "check"))
+    assert run.returncode == check.returncode == 2
+    assert run.stderr == check.stderr
+
+
+def test_cost_without_a_network_says_so(study, tmp_path):
+    done = fedtide("cost", study, cwd=tmp_path)
+    assert done.returncode == 0
+    assert "there is nothing to price" in done.stdout
+    assert "fedtide list networks wireless" in done.stdout
+
+
+def test_list_explains_one_kind(study, tmp_path):
+    done = fedtide("list", "algorithms", "fedprox", cwd=tmp_path)
+    assert "mu: number; default 0.01" in done.stdout
+    wrong = fedtide("list", "algorithms", "fedproxx", cwd=tmp_path)
+    assert wrong.returncode == 2
+    assert "Did you mean 'fedprox'?" in wrong.stderr
+
+
+def test_a_log_has_a_line_at_once_and_one_per_run(study, tmp_path):
+    done = fedtide("run", study, "--seed", 1, "--seed", 2, cwd=tmp_path)
+    lines = done.stdout.splitlines()
+    assert lines[0] == f"Reading {study} ..."
+    assert lines[1] == "small: 2 runs, 4 rounds in all"
+    assert [line[:4] for line in lines[2:4]] == ["1/2:", "2/2:"]
+    assert "1/2" not in fedtide("run", study, "--quiet", cwd=tmp_path).stdout
+
+
+def test_runs_are_listed_with_what_differs(study, tmp_path):
+    for more in (["--name", "slow"], ["--set", "train.lr=0.5"], ["--seed", "7"]):
+        assert fedtide("run", study, *more, cwd=tmp_path).returncode == 0
+    done = fedtide("runs", "runs/small", cwd=tmp_path)
+    assert done.stdout.startswith("small: 3 runs, the newest first")
+    rows = [line for line in done.stdout.splitlines() if "finished" in line]
+    assert [row.split()[0] for row in rows] == ["3", "2", "1-slow"]
+    assert "train.lr = 0.5" in done.stdout
+    assert "seeds = 7" in done.stdout
+    assert "algorithm" not in done.stdout  # the same in all of them
+    fedtide("run", study, "--out", "runs/other", cwd=tmp_path)
+    named = fedtide("table", "runs/small/slow", "--format", "csv", cwd=tmp_path)
+    assert named.stderr == "fedtide: the newest results in runs/small/slow are runs/small/1-slow\n"
+    empty = fedtide("runs", "nowhere", cwd=tmp_path)
+    assert empty.returncode == 2
+    assert "Got no study there" in empty.stderr
+
+
 def test_check_says_what_would_run(study, tmp_path):
     done = fedtide("check", study, "--set", "compare.algorithm=['fedavg','moon']", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -134,7 +183,7 @@ def test_bad_input_ends_a_process_of_its_own_in_the_same_way(study, tmp_path):
     here, process = (call(*arguments, cwd=tmp_path) for call in (fedtide, fedtide_process))
     assert process.returncode == here.returncode == 2
     assert process.stderr == here.stderr
-    assert process.stdout == here.stdout == ""
+    assert process.stdout == here.stdout == f"Reading {study} ...\n"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["small.toml"]
 
 

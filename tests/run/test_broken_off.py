@@ -156,7 +156,11 @@ def test_a_study_goes_on_with_what_is_unfinished(study, undisturbed, tmp_path):
     folder, summary = run_study(plan, out, jobs=1, resume=True, watch=seen.append)
     assert ended.stat().st_mtime_ns == stamp  # the first cell had ended
     assert len(seen) == 96
-    assert not list(folder.path.rglob("checkpoints"))
+    for kept in folder.path.rglob("checkpoints"):  # one, to which rounds can be added
+        assert sorted(path.name for path in kept.iterdir()) == [
+            "00000047.json",
+            "00000047.safetensors",
+        ]
     same(folder.path, undisturbed)
     expected = json.loads((undisturbed / "summary.json").read_text())
     for cell, other in zip(summary["cells"], expected["cells"], strict=True):
@@ -343,16 +347,16 @@ def test_another_kind_of_processor(study, undisturbed, tmp_path, monkeypatch):
 
 
 def test_killed_between_the_last_file_and_the_end(study, tmp_path):
-    """The run has ended, its checkpoints are still there: they go, once the study goes on."""
+    """The run has ended, its checkpoints are still there: all but one go, once the study goes on."""
     plan = config.load(study, ["population.rounds=2", "compare.algorithm=['fedavg']"])
     folder, _ = run_study(plan, tmp_path, jobs=1)
     (folder.path / "summary.json").unlink()
     left = folder.run(0, "algorithm = fedavg", 0) / "checkpoints"
-    left.mkdir()
+    kept = sorted(left.iterdir())
     (left / "00000008.safetensors").touch()
     run_study(plan, tmp_path, jobs=1, resume=True)
     assert folder.is_finished
-    assert not left.exists()
+    assert sorted(left.iterdir()) == kept
 
 
 def test_killed_at_any_moment(study, undisturbed, tmp_path):

@@ -41,6 +41,7 @@ def test_every_promised_file_is_there(finished):
     assert "<html" in (folder.path / "report.html").read_text()
     run = folder.path / "cells" / "02-algorithm-scaffold" / "seed-2"
     assert sorted(p.name for p in run.iterdir()) == [
+        "checkpoints",
         "identity.json",
         "journal.jsonl",
         "model.safetensors",

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fedtide import __version__
-from fedtide.cli import look, results, run
+from fedtide.cli import look, results, run, runs
 from fedtide.cli.console import console, remark
 from fedtide.core.errors import FedTideError, TrainingError
 from fedtide.deploy.commands import app as deploy
@@ -20,6 +20,9 @@ for command in (
     run.cost,
     look.list_,
     look.data,
+    runs.runs,
+    runs.compare,
+    runs.merge,
     results.report,
     results.watch,
     results.figures,

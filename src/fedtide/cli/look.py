@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Annotated, Any
 
 import typer
@@ -18,10 +17,12 @@ def list_(
         str,
         typer.Argument(help="What to list, e.g. algorithms; without it, what there is to list."),
     ] = "",
+    kind: Annotated[str, typer.Argument(help="One of them, to explain it, e.g. fedprox.")] = "",
 ) -> None:
-    """List algorithms, datasets, models, partitions, participation, starts ..."""
+    """List algorithms, datasets, models, partitions, starts ..., or explain one of them."""
     from fedtide.data.datasets import DATASETS
     from fedtide.run.kinds import ROOMS
+    from fedtide.show.kinds import first_sentence
 
     rooms = ["datasets", *ROOMS]
     if not room:
@@ -29,13 +30,16 @@ def list_(
         return
     if room not in rooms:
         raise ConfigError(f"list: {room!r} is not known. {choices(room, rooms)}")
+    if kind:
+        _explain(room, kind)
+        return
     table = _table("kind", "what", "settings (default)")
     if room == "datasets":
         for name, info in DATASETS.items():
             table.add_row(name, info.description, f"{info.classes} labels")
     else:
-        for name, kind in ROOMS[room].items():
-            table.add_row(name, escape(_sentence(kind)), escape(_settings(kind)))
+        for name, found in ROOMS[room].items():
+            table.add_row(name, escape(first_sentence(found)), escape(_settings(found)))
     console.print(table)
 
 
@@ -67,9 +71,20 @@ def _table(*columns: str) -> Table:
     return table
 
 
-def _sentence(kind: type) -> str:
-    """The first paragraph of a kind's docstring, in one line."""
-    return (inspect.getdoc(kind) or "").split("\n\n")[0].replace("\n", " ")
+def _explain(room: str, kind: str) -> None:
+    """Print everything about one kind, or load and describe a dataset."""
+    from fedtide import config
+    from fedtide.run.kinds import KINDS, ROOMS
+    from fedtide.show.kinds import explained
+
+    if room == "datasets":
+        data(kind)
+        return
+    if kind not in ROOMS[room]:
+        raise ConfigError(f"list {room}: {kind!r} is not known. {choices(kind, ROOMS[room])}")
+    found = ROOMS[room][kind]
+    for style, text in explained(room, kind, found, config.settings(found), KINDS):
+        console.print(text, style=style or None, markup=False, highlight=False)
 
 
 def _settings(kind: type) -> str:

@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from signal import SIGTERM
 from typing import TYPE_CHECKING, Annotated
@@ -20,19 +21,30 @@ if TYPE_CHECKING:
     from fedtide.measure.results import Results
 
 Out = Annotated[Path, typer.Option("--out", help="Folder for results.")]
-Jobs = Annotated[int, typer.Option(help="How many runs at once; 0: one per CPU core.", min=0)]
+Jobs = Annotated[
+    int, typer.Option(help="How many runs at once; 0: one per core if runs are long.", min=0)
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the results only, no progress.")]
 Lines = Annotated[
     bool, typer.Option("--json", help="Print one JSON object per round, and nothing else.")
 ]
 Resume = Annotated[
-    bool, typer.Option("--resume", help="Continue the newest run that has these settings.")
+    bool,
+    typer.Option("--resume", help="Continue the newest run; seeds, cells and rounds may be added."),
 ]
 OverRay = Annotated[
     bool,
     typer.Option(
         "--ray", help="Run on a Ray cluster: the one at RAY_ADDRESS, else one on this machine."
     ),
+]
+Name = Annotated[str, typer.Option("--name", help="A name for this run, beside its number.")]
+Fresh = Annotated[
+    bool, typer.Option("--fresh", help="Compute everything, also what earlier runs have already.")
+]
+Part = Annotated[
+    str,
+    typer.Option("--shard", metavar="I/N", help="Run the I-th of N parts; join them by merge."),
 ]
 Profile = Annotated[
     bool, typer.Option("--profile", help="Show and save how long each part of a round took.")
@@ -50,26 +62,38 @@ def run(
     resume: Resume = False,
     over_ray: OverRay = False,
     profile: Profile = False,
+    name: Name = "",
+    fresh: Fresh = False,
+    shard: Part = "",
 ) -> None:
     """Run a study: every setting with every seed, then a table and a report."""
+    if not (quiet or as_json):  # at once: PyTorch takes seconds to load
+        console.print(f"Reading {study} ...", highlight=False, soft_wrap=True)
     from fedtide import config
     from fedtide.run.execute import resumable, run_study
+    from fedtide.run.study import Shard
     from fedtide.show.jsonl import JsonLines
     from fedtide.show.terminal import LiveView, kept, result_table, where_time_went
 
     plan = config.load(study, changes, seeds)
+    if shard:
+        plan = replace(plan, shard=Shard.read(shard))
+        name = name or f"shard {shard.replace('/', ' of ')}"
     if as_json:
         lines = JsonLines(plan.name, [cell.settings for cell in plan.cells])
         with _stoppable() as stop:
-            run_study(plan, out, jobs, lines.watch, resume, stop, over_ray)
+            run_study(plan, out, jobs, lines.watch, resume, stop, over_ray, name, not fresh)
         return
     if resume and (before := resumable(plan, out)) and before.is_finished:
         console.print(f"{plan.name} is finished: nothing is left to do.", highlight=False)
     rounds = {(r.label, r.experiment.seed): r.experiment.population.length for r in plan.runs}
+    if not quiet:
+        total = sum(rounds.values())
+        console.print(f"{plan.name}: {len(rounds)} runs, {total:,} rounds in all", highlight=False)
     with _stoppable() as stop, LiveView(plan.name, rounds, console, quiet) as live:
-        outcome = run_study(plan, out, jobs, live.watch, resume, stop, over_ray)
+        outcome = run_study(plan, out, jobs, live.watch, resume, stop, over_ray, name, not fresh)
     folder, found = outcome.folder, outcome.results
-    console.print(result_table(found))
+    console.print(result_table(found, console.width))
     answer(found)
     caution(found.cautions)
     if profile:
@@ -77,6 +101,8 @@ def run(
     console.print(f"Report: {folder.path / 'report.html'}", soft_wrap=True)
     console.print(f"Numbers: {folder.path / 'summary.json'}", soft_wrap=True)
     console.print(kept(folder, out / plan.name), markup=False, soft_wrap=True)
+    if outcome.taken.sentence:
+        console.print(outcome.taken.sentence, markup=False, highlight=False, soft_wrap=True)
 
 
 def answer(found: Results) -> None:
@@ -107,7 +133,7 @@ def _stoppable() -> Iterator[Callable[[], bool]]:
 
 
 def check(study: StudyFile, changes: Changes = [], seeds: Seeds = []) -> None:  # noqa: B006
-    """Check a study file without running it, and say what it would run."""
+    """Check a study as far as possible without running it, and say what it would run."""
     from fedtide import config
     from fedtide.run.preflight import foreseen
 
@@ -136,10 +162,21 @@ def cost(
 ) -> None:
     """Show what a round costs on the study's network, without training: seconds, joules, stragglers."""
     from fedtide import config
+    from fedtide.network.plan import IdealNetwork
     from fedtide.run.cost import cost as cost_of
     from fedtide.show.terminal import costs, straggling
 
     plan = config.load(study, changes, seeds)
+    free = [c.label for c in plan.cells if isinstance(c.experiment.network, IdealNetwork)]
+    if len(free) == len(plan.cells) and not as_json:
+        console.print(
+            f"{plan.name}: there is nothing to price, because its network is ideal: no limits, no costs. "
+            'Add a section such as\n\n[network]\nkind = "wireless"\n\nIts settings: '
+            "fedtide list networks wireless",
+            markup=False,
+            highlight=False,
+        )
+        return
     prices = [cost_of(cell.experiment, plan.seeds, rounds) for cell in plan.cells]
     if as_json:
         cells = [

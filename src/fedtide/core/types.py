@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -258,6 +259,18 @@ class Dataset:
 
     def to(self, device: torch.device) -> Dataset:
         return replace(self, train=self.train.to(device), test=self.test.to(device))
+
+    def checksum(self) -> str:
+        """A checksum of all examples, their targets and owners."""
+        found = blake2b(digest_size=16)
+        for part in (self.train, self.test):
+            for tensor in (part.inputs, part.targets, *([] if part.rows is None else [part.rows])):
+                array = tensor.detach().cpu().contiguous().numpy()
+                found.update(f"{array.dtype}{array.shape}".encode())
+                found.update(array.reshape(-1).view(np.uint8).data)
+        if self.keys is not None:
+            found.update(np.ascontiguousarray(self.keys).tobytes())
+        return found.hexdigest()
 
     def prepared(self, most_bytes: int) -> Dataset:
         """With inputs ready for a model, in each part where that takes at most `most_bytes`."""

@@ -38,6 +38,10 @@ class Source(ABC):
     def is_here(self) -> bool:
         """Can the data be used without fetching them from a network?"""
 
+    def checksum(self) -> str:
+        """A checksum of the examples; empty where the settings alone determine them."""
+        return ""
+
     @abstractmethod
     def deal(self, groups: Groups, rounds: int, seed: int) -> tuple[Dataset, Holdings]:
         """The dataset, and what each client holds of it in each of `rounds` rounds."""
@@ -87,6 +91,12 @@ class Data(Source):
             return dataset
         return normalised(dataset, self.normalise, self.mean, self.std)
 
+    def checksum(self) -> str:
+        name = self.name
+        if isinstance(name, Dataset):
+            return name.checksum()
+        return _checksum(name, os.environ.get("FEDTIDE_DATA", ""))
+
     def deal(self, groups: Groups, rounds: int, seed: int) -> tuple[Dataset, Holdings]:
         dataset = self.load()
         return dataset, self.split(dataset, groups(dataset.classes), seed)
@@ -101,3 +111,8 @@ class Data(Source):
 def _loaded(name: str, place: str) -> Dataset:
     """Load a dataset once for all runs of a study; `place` is the value of FEDTIDE_DATA."""
     return load(name)
+
+
+@lru_cache(maxsize=16)
+def _checksum(name: str, place: str) -> str:
+    return _loaded(name, place).checksum()

@@ -11,7 +11,7 @@ from functools import cached_property
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from fedtide.measure.cautions import cautions
+from fedtide.measure.cautions import cautions, mixed
 from fedtide.measure.metrics import Metric, metrics
 from fedtide.measure.names import names
 from fedtide.measure.problems import Problem, ranks_over, split
@@ -137,6 +137,7 @@ class Results:
             for found in [_metrics(cell, rounds, target, beside[n])]
         ]
         known = cautions((cell.label, cell.runs) for cell in cells)
+        known += mixed(origin for cell in cells for origin in cell.origins.values())
         return cls(about, rows, list(engines), target, known, problems)
 
     @property

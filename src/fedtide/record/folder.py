@@ -1,13 +1,13 @@
 """The folders of a study, one for every time it is run: which files they hold, and how they are read.
 
-    <study>/<number>/         1, 2, 3 ...: existing ones are never overwritten or removed
+    <study>/<number>/         1, 2-<name>, 3 ...: existing ones are never overwritten or removed
         study.toml            the study as it was run
         study.json            its cells and seeds, versions and machine
         settings.json         every setting of every cell, defaults included
         cells/<number>-<cell>/seed-<n>/
-            identity.json     cell and seed of this run
+            identity.json     cell and seed of this run; code, data and settings that made it
             journal.jsonl     one JSON line per round
-            checkpoints/      the state of the run, until it has ended
+            checkpoints/      the state of the run; of a finished one, that before its last round, if small
             model.safetensors the final model
             run.json          metrics of the run, its engine
         summary.json          means and standard deviations over the seeds, for other tools
@@ -48,6 +48,7 @@ class CellRecord(NamedTuple):
     label: str
     runs: Mapping[int, list[Line]]  # journal lines by seed
     ends: Mapping[int, Any]  # run.json by seed; only a finished run has one
+    origins: Mapping[int, Mapping[str, Any]] = {}  # by seed: what made each run
 
 
 class StudyFolder:
@@ -57,16 +58,20 @@ class StudyFolder:
         self.path = path
 
     @classmethod
-    def begin(cls, study: Path) -> StudyFolder:
-        """Make the next numbered folder in that of the study; no two processes get the same one."""
+    def begin(cls, study: Path, name: str = "") -> StudyFolder:
+        """Make the next numbered folder in that of the study; no two processes get the same number."""
         try:
             study.mkdir(parents=True, exist_ok=True)
-            number = max((int(path.name) for path in _numbered(study)), default=0)
+            number = max(map(number_of, _numbered(study)), default=0)
             while True:
                 number += 1
                 with suppress(FileExistsError):  # another process has just taken this number
-                    (study / str(number)).mkdir()
-                    return cls(study / str(number))
+                    path = study / str(number)
+                    path.mkdir()
+                    if [number_of(other) for other in _numbered(study)].count(number) > 1:
+                        path.rmdir()  # another process has taken it under a name
+                        continue
+                    return cls(path.rename(study / f"{number}-{slug(name)}") if name else path)
         except OSError as error:
             raise OutputError(
                 f"--out must be a folder that can be written. Got {study.parent} ({error.strerror}). "
@@ -76,14 +81,22 @@ class StudyFolder:
     @classmethod
     def all_of(cls, study: Path) -> list[StudyFolder]:
         """Every folder of a study, the newest first; last `study` itself, if results are in it."""
-        newest_first = sorted(_numbered(study), key=lambda path: int(path.name), reverse=True)
+        newest_first = sorted(_numbered(study), key=number_of, reverse=True)
         return [folder for path in (*newest_first, study) if (folder := cls(path)).exists]
 
     @classmethod
     def newest(cls, path: Path) -> StudyFolder:
-        """The newest results in a study's folder; `path` may also be one of its numbers, or a study.json."""
+        """The newest results in a study's folder; `path` may also name one of its runs, or a study.json.
+
+        A run is named by its number (tide/2), by its name (tide/slow), or by both (tide/2-slow).
+        """
         if path.name == "study.json":
             return cls(path.parent)
+        if not path.exists():
+            for run in cls.all_of(path.parent):
+                number, _, name = run.path.name.partition("-")
+                if path.name in (number, name) or slug(path.name) == name:
+                    return run
         return next(iter(cls.all_of(path)), cls(path))
 
     def write(self, files: Mapping[str, Any]) -> None:
@@ -130,15 +143,24 @@ class StudyFolder:
         """The folder of one run."""
         return self.path / "cells" / f"{cell + 1:02}-{slug(label)}" / f"seed-{seed}"
 
-    def claim(self, cell: int, label: str, seed: int) -> Path:
-        """Make the folder of one run, or check that an existing one is of this cell and seed."""
-        path = self.run(cell, label, seed)
+    def claim(
+        self, cell: int, label: str, seed: int, origin: Mapping[str, Any] | None = None
+    ) -> Path:
+        """Make the folder of one run, or check that an existing one is of this cell and seed.
+
+        `origin` says what makes the run. An unfinished one that something else began has no key any more:
+        its results are no longer those of one version of code and data.
+        """
+        path, made = self.run(cell, label, seed), dict(origin or {})
         if (path / "identity.json").exists():
-            _check_identity(path, cell, label, seed)
-            return path
+            before = _check_identity(path, cell, label, seed).get("origin", {})
+            if (path / "run.json").exists() or before.get("key") == made.get("key") or not made:
+                return path
+            made |= {"key": "", "stem": "", "begun_by": before}
         with writing(path):
             path.mkdir(parents=True, exist_ok=True)
-        write_json(path / "identity.json", _identity(cell, label, seed))
+        identity = _identity(cell, label, seed) | ({"origin": made} if made else {})
+        write_json(path / "identity.json", identity)
         return path
 
     def journals(self) -> list[CellRecord]:
@@ -146,16 +168,17 @@ class StudyFolder:
         about = self.read_json("study.json")
         cells = []
         for number, cell in enumerate(about["cells"]):
-            runs, ends = {}, {}
+            runs, ends, origins = {}, {}, {}
             for seed in about["seeds"]:
                 path = self.run(number, cell["label"], seed)
                 if (path / "identity.json").exists():  # folders of FedTide 0.1 have none
-                    _check_identity(path, number, cell["label"], seed)
+                    known = _check_identity(path, number, cell["label"], seed)
+                    origins[seed] = known.get("origin", {})
                 if (path / "journal.jsonl").exists() and (lines := read(path / "journal.jsonl")):
                     runs[seed] = lines
                 if (path / "run.json").exists():
                     ends[seed] = json.loads((path / "run.json").read_text(encoding="utf-8"))
-            cells.append(CellRecord(cell["settings"], cell["label"], runs, ends))
+            cells.append(CellRecord(cell["settings"], cell["label"], runs, ends, origins))
         return cells
 
     def read_json(self, name: str) -> Any:
@@ -173,14 +196,16 @@ def _identity(cell: int, label: str, seed: int) -> dict[str, Any]:
     return {"cell": cell + 1, "label": label, "seed": seed}
 
 
-def _check_identity(path: Path, cell: int, label: str, seed: int) -> None:
-    """Refuse the files of another run, as when folders were moved by hand."""
-    must, found = _identity(cell, label, seed), StudyFolder(path).read_json("identity.json")
-    if found != must:
+def _check_identity(path: Path, cell: int, label: str, seed: int) -> dict[str, Any]:
+    """Refuse the files of another run, as when folders were moved by hand; returns identity.json."""
+    must = _identity(cell, label, seed)
+    found: dict[str, Any] = StudyFolder(path).read_json("identity.json")
+    if {key: found.get(key) for key in must} != must:
         raise OutputError(
             f"{path} must hold the run of {_named(must)}. Got the run of {_named(found)}. "
             "Move the folder back, or run the study anew without --resume."
         )
+    return found
 
 
 def _named(identity: Mapping[str, Any]) -> str:
@@ -188,7 +213,13 @@ def _named(identity: Mapping[str, Any]) -> str:
 
 
 def _numbered(study: Path) -> list[Path]:
-    return [path for path in study.glob("[0-9]*") if path.name.isdecimal()]
+    return [path for path in study.glob("[0-9]*") if number_of(path)]
+
+
+def number_of(path: Path) -> int:
+    """The number of a run's folder, such as 2 of `2` and of `2-slow`; 0 of other folders."""
+    number, dash, name = path.name.partition("-")
+    return int(number) if number.isdecimal() and bool(dash) == bool(name) else 0
 
 
 def slug(label: str) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from fedtide.core.errors import ConfigError, require
@@ -23,8 +25,10 @@ from fedtide.record.journal import Journal, read
 from fedtide.record.line import Line, Progress
 from fedtide.record.settings import differences
 from fedtide.run.loop import run
+from fedtide.run.origin import Origin, origin
 from fedtide.run.preflight import preflight
 from fedtide.run.processes import Stop, in_processes
+from fedtide.run.reuse import NOTHING, Taken, is_extension, take_over
 from fedtide.run.study import Run, Study, beginning, described
 from fedtide.show.notebook import frame
 from fedtide.show.trackers import Tracked, Tracking
@@ -33,7 +37,10 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 Watch = Callable[[Progress], None]
+Task = tuple[Run, Path, int, Origin]  # the arguments of `run_one`
 
+STARTING = 6.0  # seconds until other processes have loaded torch and compiled what they need
+LONG = 20.0  # seconds of a first run, in which the time to warm up does not count
 SHOWN = 8  # differences between two studies
 
 log = logging.getLogger("fedtide")
@@ -45,6 +52,7 @@ class Outcome:
 
     folder: StudyFolder
     results: Results
+    taken: Taken = NOTHING  # runs that earlier folders of the study had already
 
     @cached_property
     def summary(self) -> dict[str, Any]:
@@ -71,15 +79,19 @@ def run_study(
     resume: bool = False,
     stop: Stop = lambda: False,
     over_ray: bool = False,
+    name: str = "",
+    reuse: bool = True,
 ) -> Outcome:
-    """Run every cell with every seed; results are the same for any number of `jobs` (0: one per core).
+    """Run every cell with every seed; results are the same for any number of `jobs` (0: by their length).
 
-    Results go to a new folder, `out`/<study>/<number>; those of earlier runs stay as they are.
+    Results go to a new folder, `out`/<study>/<number>, or <number>-<name>; earlier ones stay as they are.
+    With `reuse`, runs that another folder of the study has already are taken from there.
 
     `over_ray` spreads the runs over a Ray cluster instead of over this machine's processes.
 
     With `resume` the newest run with these settings goes on where it broke off; a finished one is left as
-    it is. Once `stop` is true every run ends after its round, keeps everything and raises `Stopped`.
+    it is. Where seeds, cells or rounds were added, a new folder begins with all that is there. Once `stop` is
+    true every run ends after its round, keeps everything and raises `Stopped`.
     """
     do = "Write run_study(load('study.toml')) for a study file, run(experiment) for an experiment."
     expect(study, Study, "fedtide.run_study()", do)
@@ -90,47 +102,95 @@ def run_study(
         return Outcome(before, Results.read(before))
     for caution in preflight(study.settings):
         log.warning(caution)
-    folder = before or StudyFolder.begin(Path(out) / study.name)
+    others = StudyFolder.all_of(Path(out) / study.name) if reuse or resume else []
+    folder = before or StudyFolder.begin(Path(out) / study.name, name)
+    origins = [origin(run_.experiment, study.transition_rounds) for run_ in study.runs]
     with folder.locked():
+        taken = NOTHING
         if not before:
-            folder.write(beginning(study))
+            taken = take_over(folder, others, list(zip(study.runs, origins, strict=True)))
+            folder.write(beginning(study, name))
         try:
-            _finish(study, folder, jobs, watch, stop, over_ray)
-            return _concluded(folder)
+            _finish(study, folder, origins, jobs, watch, stop, over_ray)
+            return replace(conclude(folder), taken=taken)
         except Stopped as stopped:
             stopped.folder = folder.path
             raise
 
 
 def _finish(
-    study: Study, folder: StudyFolder, jobs: int, watch: Watch, stop: Stop, over_ray: bool
+    study: Study,
+    folder: StudyFolder,
+    origins: Sequence[Origin],
+    jobs: int,
+    watch: Watch,
+    stop: Stop,
+    over_ray: bool,
 ) -> None:
     """Run what has not ended yet."""
-    runs, cores = study.runs, cpu_count()
     engines = [cell.experiment.engine for cell in study.cells]
     if any(engine.has_processes for engine in engines):
         jobs = jobs or 1  # the actors are the processes
-    jobs = min(jobs or cores, len(runs))
-    workers = max(1, cores // jobs)
-    tasks = [(_with_workers(run_, workers), folder.path, study.transition_rounds) for run_ in runs]
-    alone = jobs == 1 and not over_ray
-    with tracking(study, folder) as tracked, shared(engines if alone else ()):
+    tasks: Sequence[Task] = [
+        (run_, folder.path, study.transition_rounds, made)
+        for run_, made in zip(study.runs, origins, strict=True)
+    ]
+    with tracking(study, folder) as tracked:
 
         def tell(news: Progress) -> None:
             tracked.write((news.cell, news.seed), news.line)
             watch(news)
 
         if over_ray:
-            _over_ray(study, folder, tell, stop)
-        elif jobs == 1:
-            for task in tasks:
+            _over_ray(study, folder, origins, tell, stop)
+            return
+        if jobs != 1:
+            with shared(()):
+                tasks = tasks if jobs else _while_short(tasks, tell, stop)
+                jobs = min(jobs or cpu_count(), len(tasks))
+                if jobs > 1:
+                    in_processes(run_one, _with_workers(tasks, jobs), jobs, tell, stop)
+                    return
+        with shared(engines):
+            for task in _with_workers(tasks, 1):
                 run_one(*task, tell, stop)
-        else:
-            in_processes(run_one, tasks, jobs, tell, stop)
 
 
-def _concluded(folder: StudyFolder) -> Outcome:
-    """Write summary.json and the report of a study whose runs have all ended."""
+def _while_short(tasks: Sequence[Task], tell: Watch, stop: Stop) -> Sequence[Task]:
+    """Run tasks here, one after the other, until other processes would be faster; returns the rest.
+
+    The first run warms up caches and compiled code: unless it is long, the time of the second one decides.
+    """
+    made = 0
+    for place, task in enumerate(_with_workers(tasks, 1)):
+        begun = monotonic()
+        is_new = not _has_ended(task)
+        made += is_new
+        run_one(*task, tell, stop)
+        seconds = monotonic() - begun
+        rest = [later for later in tasks[place + 1 :] if not _has_ended(later)]
+        known = is_new and (made > 1 or seconds > LONG)
+        if known and pays(seconds, len(rest), cpu_count()):
+            return tasks[place + 1 :]
+    return []
+
+
+def pays(seconds: float, runs: int, cores: int) -> bool:
+    """Are so many runs, of so many seconds each, faster in processes of their own than one by one?"""
+    if min(runs, cores) < 2:
+        return False
+    side_by_side = math.ceil(runs / cores) * seconds
+    return STARTING + side_by_side < runs * seconds
+
+
+def _has_ended(task: Task) -> bool:
+    run_, path, _, _ = task
+    place = StudyFolder(path).run(run_.cell, run_.label, run_.experiment.seed)
+    return (place / "run.json").exists()
+
+
+def conclude(folder: StudyFolder) -> Outcome:
+    """Write summary.json and the report of a study's folder."""
     from fedtide.show.report.page import write_report  # with charts and templates: slow to import
 
     outcome = Outcome(folder, Results.read(folder))
@@ -149,7 +209,7 @@ def check_over_ray(study: Study) -> None:
 
 
 def _over_ray(
-    study: Study, folder: StudyFolder, watch: Watch, stop: Stop
+    study: Study, folder: StudyFolder, origins: Sequence[Origin], watch: Watch, stop: Stop
 ) -> list[dict[str, Metric]]:
     """Every run in a process of a Ray cluster, with as many CPUs as it has threads."""
     from fedtide.engines.ray.pool import ACTORS, connected
@@ -157,9 +217,9 @@ def _over_ray(
 
     workers = max(cell.experiment.engine.workers or 1 for cell in study.cells)
     jobs = []
-    for run_ in study.runs:
+    for run_, made in zip(study.runs, origins, strict=True):
         place = folder.run(run_.cell, run_.label, run_.experiment.seed).relative_to(folder.path)
-        task = (_with_workers(run_, workers),), (study.transition_rounds,)
+        task = (_threaded(run_, workers),), (study.transition_rounds, made)
         jobs.append(Job(*task, str(place)))
     with connected(max(cpu_count(), workers)):
         ACTORS.close()  # idle actors of an earlier run: their CPUs are needed
@@ -167,18 +227,20 @@ def _over_ray(
 
 
 def resumable(study: Study, out: str | Path) -> StudyFolder | None:
-    """The newest run of this study with these settings; None where it was never run.
+    """The newest run of this study with these settings; None where it was never run, or where the study
+    has all cells and seeds of an earlier run and more cells, seeds or rounds.
 
     Where all runs have other settings, nothing can go on: a `ConfigError` that shows what differs.
     """
     folders, settings = StudyFolder.all_of(Path(out) / study.name), described(study)
     found: list[str] = []
-    for folder in folders:
-        other = list(differences(folder.read_json("settings.json"), settings))
+    known = [folder.read_json("settings.json") for folder in folders]
+    for folder, before in zip(folders, known, strict=True):
+        other = list(differences(before, settings))
         if not other:
             return folder
         found = found or other
-    if not folders:
+    if not folders or any(is_extension(before, settings) for before in known):
         return None
     shown = "; ".join(found[:SHOWN]) + f"; and {len(found) - SHOWN} more" * (len(found) > SHOWN)
     raise ConfigError(
@@ -206,23 +268,24 @@ def tracking(study: Study, folder: StudyFolder) -> Tracking:
 
 
 def run_one(
-    run_: Run, path: Path, transition_rounds: int, watch: Watch, stop: Stop
+    run_: Run, path: Path, transition_rounds: int, made: Origin, watch: Watch, stop: Stop
 ) -> dict[str, Metric]:
     """One run and its files, as far as they are not there already."""
     e = run_.experiment
-    folder = StudyFolder(path).claim(run_.cell, run_.label, e.seed)
+    folder = StudyFolder(path).claim(run_.cell, run_.label, e.seed, made)
+    keep = e.population.length - 1
 
     def tell(line: Line) -> None:
         watch(Progress(run_.label, e.seed, line, run_.cell))
 
     if (folder / "run.json").exists():
-        Checkpoints(folder / "checkpoints").remove()  # of a run that was killed at its very end
+        Checkpoints(folder / "checkpoints", last=keep).conclude()  # of a run killed at its very end
         for line in read(folder / "journal.jsonl"):
             tell(line)
         return ended(folder)
     if stop():
         raise Stopped
-    checkpoints = Checkpoints(folder / "checkpoints", e.checkpoint, stop)
+    checkpoints = Checkpoints(folder / "checkpoints", e.checkpoint, stop, last=keep)
     journal = Journal(folder / "journal.jsonl", fresh=False)
     try:
         history = run(e, journal, tell, checkpoints)
@@ -231,7 +294,7 @@ def run_one(
     metrics = history.metrics(transition_rounds)
     write_model(folder / "model.safetensors", history.model, history.layout)
     write_json(folder / "run.json", {"metrics": metrics, "engine": history.engine})
-    checkpoints.remove()
+    checkpoints.conclude()
     return metrics
 
 
@@ -241,6 +304,12 @@ def ended(folder: Path) -> dict[str, Metric]:
     return metrics
 
 
-def _with_workers(run_: Run, workers: int) -> Run:
+def _with_workers(tasks: Sequence[Task], jobs: int) -> list[Task]:
+    """The tasks with as many threads each as `jobs` processes leave."""
+    workers = max(1, cpu_count() // jobs)
+    return [(_threaded(run_, workers), *rest) for run_, *rest in tasks]  # type: ignore[misc]
+
+
+def _threaded(run_: Run, workers: int) -> Run:
     e = run_.experiment
     return run_._replace(experiment=replace(e, engine=e.engine.with_workers(workers)))

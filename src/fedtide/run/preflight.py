@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from fedtide.core.errors import memory_explained
@@ -41,17 +40,8 @@ def preflight(settings: Settings) -> list[str]:
 
 
 def foreseen(settings: Settings) -> list[str]:
-    """What `preflight` would return, without building models; for data that are here."""
-    seen: list[Any] = []
-    told = []
-    for label, e in settings:
-        parts = (e.data, e.population, e.participation)
-        if e.data.is_here and parts not in seen:
-            seen.append(parts)
-            dataset, holdings = e.data.deal(e.population.groups, e.population.length, e.seed)
-            labels = partial(holdings.labels, dataset.train.targets.numpy(), dataset.classes)
-            told += drawn_cautions(e, Crowd(holdings.clients, labels), label)
-    return told
+    """What `preflight` finds, as far as the data are on this machine."""
+    return preflight([(label, e) for label, e in settings if e.data.is_here])
 
 
 def pilot_cautions(e: Experiment, sessions: int, label: str) -> list[str]:

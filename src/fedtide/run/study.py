@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
@@ -15,10 +16,9 @@ from fedtide.core.machine import cpu_count
 from fedtide.record.folder import labelled
 from fedtide.record.settings import plain
 from fedtide.run.experiment import Experiment
+from fedtide.run.origin import NO_MATTER
 from fedtide.show.trackers import Tracker
 
-# Settings that leave every result as it is.
-NO_MATTER = frozenset({"checkpoint", "engine.memory", "engine.workers", "seed"})
 MOST_LETTERS = 100  # of a study's name
 
 
@@ -34,6 +34,24 @@ class Cell:
         return labelled(self.settings)
 
 
+class Shard(NamedTuple):
+    """Every `of`-th run of a study, from the one with this number on."""
+
+    number: int
+    of: int
+
+    @classmethod
+    def read(cls, text: str) -> Shard:
+        """The shard that `3/10` names."""
+        number, _, of = text.partition("/")
+        fits = number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)
+        require(fits, "--shard", "a part of a whole, such as 3/10 for the third of ten", text)
+        return cls(int(number), int(of))
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.of}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Study:
     """A question, and the grid of experiments that answers it."""
@@ -46,6 +64,7 @@ class Study:
     published: tuple[Mapping[str, Any], ...] = ()
     track: tuple[Tracker, ...] = ()
     source: str = ""  # the study file as it is run
+    shard: Shard | None = None  # run only a part of all runs
 
     def __post_init__(self) -> None:
         plain = self.name.isprintable() and len(self.name) <= MOST_LETTERS
@@ -68,12 +87,13 @@ class Study:
 
     @property
     def runs(self) -> list[Run]:
-        """Every run of the study: cells x seeds."""
-        return [
+        """Every run of the study, cells x seeds, or of its shard."""
+        runs = [
             Run(number, cell.label, replace(cell.experiment, seed=seed))
             for number, cell in enumerate(self.cells)
             for seed in self.seeds
         ]
+        return runs[self.shard.number - 1 :: self.shard.of] if self.shard else runs
 
 
 class Run(NamedTuple):
@@ -88,14 +108,20 @@ def described(study: Study) -> dict[str, Any]:
     """What settings.json says: all that decides the results."""
     cells = [{"label": cell.label, **plain(cell.experiment, NO_MATTER)} for cell in study.cells]
     shared = {"transition_rounds": study.transition_rounds, "seeds": list(study.seeds)}
-    return {**shared, "cells": cells}
+    return {**shared, "cells": cells, **_part(study)}
 
 
-def about(study: Study) -> dict[str, Any]:
-    """What study.json says."""
+def _part(study: Study) -> dict[str, str]:
+    return {"shard": str(study.shard)} if study.shard else {}
+
+
+def about(study: Study, name: str = "") -> dict[str, Any]:
+    """What study.json says; `name` is that of this run of the study."""
     return {
         "format": 1,
         "study": study.name,
+        "name": name,
+        "begun": datetime.now(UTC).isoformat(timespec="seconds"),
         "question": study.question,
         "transition_rounds": study.transition_rounds,
         "seeds": list(study.seeds),
@@ -107,6 +133,7 @@ def about(study: Study) -> dict[str, Any]:
             }
             for cell in study.cells
         ],
+        **_part(study),
         "published": [dict(row) for row in study.published],
         "environment": {
             "fedtide": version("fedtide"),
@@ -117,10 +144,10 @@ def about(study: Study) -> dict[str, Any]:
     }
 
 
-def beginning(study: Study) -> dict[str, Any]:
+def beginning(study: Study, name: str = "") -> dict[str, Any]:
     """The files of a study that begins; study.json is the last, since a folder counts from then on."""
     return {
         "study.toml": study.source,
         "settings.json": described(study),
-        "study.json": about(study),
+        "study.json": about(study, name),
     }

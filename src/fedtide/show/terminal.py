@@ -6,21 +6,24 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
 from rich.live import Live as Screen
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
+from fedtide.measure.names import names
 from fedtide.measure.profile import profile
-from fedtide.measure.results import Results
+from fedtide.measure.results import ResultRow, Results
 from fedtide.record.files import write_json
-from fedtide.record.folder import StudyFolder, word
+from fedtide.record.folder import StudyFolder
 from fedtide.record.line import Line
 from fedtide.record.line import Progress as News
 from fedtide.show.columns import Column, Entry, marked, result_columns
 
-ROOM = 60  # characters for columns of numbers: a terminal has about 80, and settings need some
+WIDTH = 80  # characters of a terminal, unless it is known
+ROOMY = 24  # characters for a setting before columns of numbers are left out for it
 SPARE = (  # metrics whose columns are left out first where there are too many; the report has them all
     "bytes_up",
     "best_accuracy",
@@ -30,8 +33,14 @@ SPARE = (  # metrics whose columns are left out first where there are too many; 
     "joules_to_target",
     "latency",
     "seconds_to_target",
+    "undefended_rounds",
+    "simulated_epsilon",
+    "epsilon",
+    "rounds_to_target",
+    "recovery_rounds",
 )
 NAMED = 3  # folders of other runs
+ROUNDING = 1e-9  # relative: a smaller standard deviation is rounding
 
 
 class RunStatus(NamedTuple):
@@ -50,9 +59,10 @@ class RunStatus(NamedTuple):
 
 
 class LiveView:
-    """A progress bar over all rounds of a study and a row for every run at work; silent without a terminal.
+    """A progress bar over all rounds of a study and a row for every run at work.
 
-    `rounds` has the length of each run, by the label of its settings and its seed.
+    Where the output is no terminal, a line for every run that has ended. `rounds` has the length of each run,
+    by the label of its settings and its seed.
     """
 
     def __init__(
@@ -60,6 +70,7 @@ class LiveView:
     ) -> None:
         self._rounds = rounds
         self._running: dict[tuple[str, int], RunStatus] = {}
+        self._ended = 0
         self._progress = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=None),
@@ -73,6 +84,7 @@ class LiveView:
         self._screen = Screen(
             get_renderable=self.view, console=console, refresh_per_second=8, transient=True
         )
+        self._console, self._quiet = console, quiet
         self._is_shown = console.is_terminal and not quiet
 
     def watch(self, news: News) -> None:
@@ -80,8 +92,19 @@ class LiveView:
         run = (news.label, news.seed)
         self._running[run] = self._running.get(run, RunStatus(news.line)).after(news.line)
         if news.line["t"] + 1 == self._rounds[run]:
-            del self._running[run]
+            self._log(run, self._running.pop(run))
         self._progress.update(self._task, advance=1)
+
+    def _log(self, run: tuple[str, int], last: RunStatus) -> None:
+        """Print a line about a run that has ended, for logs of jobs."""
+        self._ended += 1
+        if self._quiet or self._is_shown:
+            return
+        label, seed = run
+        text = (
+            f"{self._ended}/{len(self._rounds)}: {label}, seed {seed}: {_accuracy(last.accuracy)}"
+        )
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def view(self) -> Group:
         """The progress bar and the table of running runs as they are now."""
@@ -115,56 +138,78 @@ def _accuracy(value: float | None) -> str:
     return "-" if value is None else f"{value:.1%}"
 
 
-def result_table(found: Results) -> Table:
-    """One row per setting, with the columns and the bold numbers of the report, as far as they fit."""
+def result_table(found: Results, width: int = WIDTH) -> Table:
+    """One row per setting, with the columns and the bold numbers of the report, as far as they fit.
+
+    Columns that do not fit are named below the table.
+    """
     seeds = len(found.seeds)
     title = f"{found.study}: mean ± std over {seeds} seeds" if seeds > 1 else found.study
-    table = Table(title=title, title_justify="left")
-    for key in found.keys or ["setting"]:
-        table.add_column(key, overflow="fold", min_width=8)
     columns = {column: marked(found.rows, column) for column in result_columns(found)}
+    heads, lines = found.keys or ["setting"], [_words(found, row) for row in found.rows]
+    full = _setting_widths(heads, lines, ROOMY)
+    if sum(full) + _width(columns) > width and len(heads) > 1:
+        heads, lines = ["setting"], [[found.name(row)] for row in found.rows]
+    hidden = []
     for metric in SPARE:
-        if _width(columns) > ROOM:
+        if sum(_setting_widths(heads, lines, ROOMY)) + _width(columns) > width:
+            hidden += [column.title for column in columns if column.metric == metric]
             columns = {c: entries for c, entries in columns.items() if c.metric != metric}
+    caption = f"In the report only: {', '.join(hidden)}." if hidden else None
+    table = Table(
+        title=title, title_justify="left", caption=caption, caption_justify="left", box=SIMPLE_HEAD
+    )
+    for head in heads:
+        table.add_column(head, overflow="fold")
     for column in columns:
         table.add_column(column.short, justify="right", no_wrap=True)
-    for place, row in enumerate(found.rows):
-        words = [row.words.get(key, "") for key in found.keys] or ["all"]
+    for place, words in enumerate(lines):
         entries = [column[place] for column in columns.values()]
         texts = [Text(entry.text, "bold" if entry.best else "") for entry in entries]
         table.add_row(*map(Text, words), *texts)
     return table
 
 
+def _words(found: Results, row: ResultRow) -> list[str]:
+    return [row.words.get(key, "") for key in found.keys] or ["all"]
+
+
+def _setting_widths(heads: Sequence[str], lines: Sequence[Sequence[str]], most: int) -> list[int]:
+    """The characters that columns of settings should have: all, or at least the longest word."""
+    widths = []
+    for head, *texts in zip(heads, *lines, strict=True):
+        longest = max(len(word) for text in (head, *texts) for word in text.split() or [""])
+        widths.append(3 + min(max(map(len, (head, *texts))), max(longest, most)))
+    return widths
+
+
 def _width(columns: Mapping[Column, Sequence[Entry]]) -> int:
-    """The characters that columns take, with two spaces and a line each."""
+    """The characters that columns take, with three spaces each, and the table's edges."""
     texts = [[*c.short.split("\n"), *(e.text for e in entries)] for c, entries in columns.items()]
-    return sum(3 + max(map(len, column)) for column in texts)
+    return 2 + sum(3 + max(map(len, column)) for column in texts)
 
 
 def costs(
     study: str, settings: Sequence[Mapping[str, Any]], prices: Sequence[Mapping[str, Any]]
 ) -> Table:
     """What a round costs with each of these settings: mean and spread over drawn rounds."""
-    table = Table(title=f"{study}: one round", title_justify="left")
-    names = list(dict.fromkeys(key for cell in settings for key in cell))
-    for name in names or ["setting"]:
-        table.add_column(name, overflow="fold")
-    table.add_column("take part", justify="right", no_wrap=True)
+    table = Table(title=f"{study}: one round", title_justify="left", box=SIMPLE_HEAD)
+    table.add_column("setting", overflow="fold")
+    table.add_column("take\npart", justify="right", no_wrap=True)
     for column in ("", "a round", "down", "compute", "up"):
         table.add_column(column, justify="right" if column else "left", no_wrap=True)
-    for cell, price in zip(settings, prices, strict=True):
-        row = [word(cell.get(name, "")) for name in names] or ["all"]
-        table.add_row(*row, f"{price['take_part']:.1f}", *_amounts(price, "seconds"))
-        of = f"of {price['asked']:.1f}"
-        table.add_row(*[""] * len(row), of, *_amounts(price, "joules"), end_section=True)
+    for name, price in zip(names(settings), prices, strict=True):
+        table.add_row(Text(name), f"{price['take_part']:.1f}", *_amounts(price, "seconds"))
+        table.add_row("", f"of {price['asked']:.1f}", *_amounts(price, "joules"), end_section=True)
     return table
 
 
 def _amounts(price: Mapping[str, Any], what: str) -> list[str]:
     """A cost with its standard deviation, then its phases."""
     parts = [f"{part:,.3g}" for part in price[f"{what}_by_phase"].values()]
-    return [what, f"{price[what]['mean']:,.4g} ± {price[what]['std']:.2g}", *parts]
+    mean, std = price[what]["mean"], price[what]["std"]
+    spread = f" ± {std:.2g}" if std > ROUNDING * mean else ""
+    return [what, f"{mean:,.4g}{spread}", *parts]
 
 
 def straggling(price: Mapping[str, Any], most: int = 10) -> str:

@@ -7,6 +7,9 @@
 Files are written under a temporary name, flushed to disk and renamed; a checkpoint exists once its JSON
 file does. The last two are kept, each with a checksum of every file it needs: if the newest is damaged, the
 other one is used. Random numbers need no state here, since each is a function of its address.
+
+A run that has ended keeps a small checkpoint from before its last round, so that rounds can be added later.
+The last round itself differs from others, because the model is always tested then.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ from fedtide.record.journal import Journal, Mark
 
 FORMAT = 3
 KEPT = 2  # checkpoints at a time
+SMALL = 16 << 20  # bytes of the checkpoint that a finished run keeps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,8 +83,11 @@ class Checkpoints:
         folder: Path | None = None,
         pace: Checkpointing | None = None,
         stop: Callable[[], bool] = lambda: False,
+        last: int = 0,
     ) -> None:
+        """`last` are the completed rounds after which a run writes the checkpoint that it keeps."""
         self._folder, self._pace, self._stop = folder, pace or Checkpointing(), stop
+        self._keep = last
         self._segments, self._rows = Segments(folder or Path()), NO_ROWS
         self._kinds: Kinds = {}
         self._last, self._time = 0, monotonic()  # round and time of the last checkpoint
@@ -127,24 +134,47 @@ class Checkpoints:
         stop, waited = self._stop(), monotonic() - self._time
         by_rounds = 0 < self._pace.rounds <= rounds - self._last
         by_clock = 0 < self._pace.seconds <= waited
-        if self._folder and (by_rounds or by_clock or stop) and rounds > self._last:
-            self._save(self._folder, rounds, state, memory, journal)
+        final = rounds == self._keep and _is_small(state, memory)
+        if self._folder and (by_rounds or by_clock or stop or final) and rounds > self._last:
+            self._save(self._folder, rounds, state, memory, journal, final)
             self._last, self._time = rounds, monotonic()
         if stop:
             raise Stopped
 
-    def remove(self) -> None:
-        """Remove the checkpoints of a run that has finished."""
-        if self._folder:
+    def conclude(self) -> None:
+        """Remove the checkpoints of a run that has finished, except a small one to add rounds to."""
+        if not self._folder:
+            return
+        kept = self._folder / f"{self._keep:08}.json"
+        if not (self._keep and kept.is_file()):
+            shutil.rmtree(self._folder, ignore_errors=True)
+            return
+        for path in self._found():
+            if path != kept:
+                path.unlink()
+        self._tidy()
+        if sum(path.stat().st_size for path in self._folder.iterdir()) > SMALL:
             shutil.rmtree(self._folder, ignore_errors=True)
 
+    @property
+    def newest(self) -> int:
+        """The completed rounds of the newest checkpoint; 0 if there is none."""
+        return next((int(path.stem) for path in self._found()), 0)
+
     def _save(
-        self, folder: Path, rounds: int, state: Any, memory: Memories, journal: Journal
+        self,
+        folder: Path,
+        rounds: int,
+        state: Any,
+        memory: Memories,
+        journal: Journal,
+        anew: bool = False,
     ) -> None:
+        """Write a checkpoint; one that is written `anew` needs no file of those before it."""
         with writing(folder):
             folder.mkdir(exist_ok=True)
-            draft, rows, values = self._drafted(rounds, state, memory)
-            if self._segments.is_wasteful(draft):
+            draft, rows, values = self._drafted(rounds, state, memory, anew)
+            if not anew and self._segments.is_wasteful(draft):
                 draft, rows, values = self._drafted(rounds, state, memory, anew=True)
             self._segments.write(draft)
             content = {
@@ -212,6 +242,13 @@ class Checkpoints:
         for path in self._folder.iterdir():
             if path.name not in needed:
                 path.unlink()
+
+
+def _is_small(state: Any, memory: Memories) -> bool:
+    """Is it worth the time to write a checkpoint only to keep it?"""
+    model = getattr(state, "model", None)
+    size = model.x.numel() * model.x.element_size() if model else 0
+    return bool(size * (1 + len(memory.clients)) <= SMALL)
 
 
 def _content(path: Path) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from threading import Lock
 from time import time
 from typing import Any
 
-from fedtide.record.folder import StudyFolder
+from fedtide.record.folder import StudyFolder, number_of
 from fedtide.show.report.colours import look
 from fedtide.show.watch.tail import Rewritten, Tail
 
@@ -194,9 +194,9 @@ class FollowedStudy:
 def _runs(study: Path) -> Iterator[tuple[str, Path]]:
     """The numbered folders of a study as <study>/<number>, and the study's folder if results are in it."""
     if (study / "study.json").is_file():
-        yield f"{study.parent.name}/{study.name}" if study.name.isdecimal() else study.name, study
+        yield f"{study.parent.name}/{study.name}" if number_of(study) else study.name, study
     for path in _folders(study):
-        if path.name.isdecimal() and (path / "study.json").is_file():
+        if number_of(path) and (path / "study.json").is_file():
             yield f"{study.name}/{path.name}", path
 
 

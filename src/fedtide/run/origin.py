@@ -1,0 +1,138 @@
+"""What made a result: settings, code, data and machine, and the key by which equal results are recognised."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from functools import cache
+from hashlib import blake2b
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import fedtide
+from fedtide.core.machine import processor
+from fedtide.record.settings import HOME, plain
+from fedtide.run.experiment import Experiment
+
+# Settings that leave every result as it is.
+NO_MATTER = frozenset({"checkpoint", "engine.memory", "engine.workers", "seed"})
+LENGTH = frozenset({"population.rounds", "population.sessions"})  # of which a run may get more
+PATIENCE = 10  # seconds for git
+
+Origin = dict[str, Any]
+
+
+def origin(e: Experiment, transition_rounds: int) -> Origin:
+    """What decides the results of a run, as its folder records it.
+
+    Runs with the same `key` have the same results. Those with the same `stem` differ at most in length.
+    """
+    code = {
+        "fedtide": version("fedtide"),
+        "source": source_checksum(),
+        "own_files": _own_files(e),
+        "torch": torch.__version__,
+        "numba": _version("numba"),
+        "processor": processor(torch.device("cuda" if torch.cuda.is_available() else "cpu")),
+        "data": e.data.checksum(),
+        "seed": e.seed,
+        "transition_rounds": transition_rounds,
+    }
+    settings, stem = plain(e, NO_MATTER), plain(e, NO_MATTER | LENGTH)
+    return {
+        **code,
+        "settings": checksum(settings),
+        "key": checksum({**code, "settings": settings}),
+        "stem": checksum({**code, "settings": stem}),
+    }
+
+
+def checksum(value: Any) -> str:
+    """A checksum of a value of JSON."""
+    text = json.dumps(value, sort_keys=True, default=str)
+    return blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+@cache
+def source_checksum() -> str:
+    """A checksum of FedTide's own source files."""
+    return _files_checksum(sorted(_home().rglob("*.py")))
+
+
+@cache
+def is_dirty() -> bool:
+    """Do FedTide's source files differ from the commit that they belong to? False outside of git."""
+    command = ["git", "-C", str(_home()), "status", "--porcelain", "--", "."]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=PATIENCE, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0 and bool(done.stdout.strip())
+
+
+def _home() -> Path:
+    return Path(fedtide.__file__).parent
+
+
+def _files_checksum(paths: list[Path]) -> str:
+    found = blake2b(digest_size=16)
+    for path in paths:
+        found.update(path.name.encode() + b"\0" + path.read_bytes())
+    return found.hexdigest()
+
+
+def _own_files(e: Experiment) -> str:
+    """A checksum of the user's files that the experiment uses, and of what they import beside them."""
+    homes = {str(Path(file).parent) for file in set(_origins(e))}
+    files = {
+        file
+        for module in list(sys.modules.values())
+        if (file := getattr(module, "__file__", None)) and str(Path(file).parent) in homes
+    }
+    return _files_checksum([Path(file) for file in sorted(files)]) if files else ""
+
+
+def _origins(value: Any) -> Iterator[str]:
+    """The files of the classes of an experiment that are not FedTide's."""
+    if isinstance(value, Mapping):
+        for item in value.values():
+            yield from _origins(item)
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from _origins(item)
+    elif is_dataclass(value) and not isinstance(value, type):
+        yield from _file(type(value))
+        for field in fields(value):
+            yield from _origins(getattr(value, field.name))
+    elif hasattr(value, "__module__") or callable(value):
+        yield from _file(value if hasattr(value, "__qualname__") else type(value))
+
+
+def _file(thing: Any) -> Iterator[str]:
+    name = str(getattr(thing, "__module__", ""))
+    file = getattr(sys.modules.get(name), "__file__", None)
+    if file and not f"{name}.".startswith(HOME) and not _is_installed(name):
+        yield file
+
+
+def _is_installed(module: str) -> bool:
+    """Does a module belong to Python or to an installed package, whose version does not change by itself?"""
+    top = module.partition(".")[0]
+    if top in sys.stdlib_module_names:
+        return True
+    spec = find_spec(top)
+    return bool(spec and spec.origin and "site-packages" in spec.origin)
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""

@@ -1,0 +1,110 @@
+"""At 80 columns nothing is cut: tables of run, cost, list, for every study of the package."""
+
+import tomllib
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from fedtide import config
+from fedtide.measure.results import ResultRow, Results
+from fedtide.run.kinds import KINDS, ROOMS
+from fedtide.show.kinds import explained
+from fedtide.show.terminal import SPARE, costs, result_table
+
+ROOT = Path(__file__).parent.parent.parent
+STUDIES = sorted(ROOT.glob("studies/**/*.toml"))
+WIDE = {
+    "accuracy": 0.8512,
+    "best_accuracy": 0.9034,
+    "transition_accuracy": [0.5],
+    "recovery_rounds": [12.5],
+    "bytes_up": 123_456_789.0,
+    "latency": 12_345.6,
+    "joules": 98_765.4,
+    "wall_seconds": 1234.5,
+    "rounds_to_target": 123.0,
+    "seconds_to_target": 1234.0,
+    "joules_to_target": 1234.0,
+    "epsilon": 12.3,
+    "snapshot_share": 0.25,
+}
+
+
+def rendered(part, width=80):
+    console = Console(file=StringIO(), width=width)
+    console.print(part)
+    return console.file.getvalue()
+
+
+def results(plan, metrics=WIDE):
+    found = dict.fromkeys(plan.seeds, metrics)
+    rows = [
+        ResultRow(n, cell.label, cell.settings, {}, list(plan.seeds), found)
+        for n, cell in enumerate(plan.cells)
+    ]
+    about = {"study": plan.name, "seeds": list(plan.seeds), "transition_rounds": 1}
+    return Results(about, rows, [])
+
+
+def letters(text):
+    return "".join(text.split())
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
+def test_results_and_costs_of_every_study_fit(path):
+    plan = config.load(path)
+    found = results(plan)
+    text = rendered(result_table(found, 80))
+    assert max(map(len, text.splitlines())) <= 80
+    assert "…" not in text
+    assert letters(text).count("85.1") >= len(plan.cells)  # no number is cut
+    for row in found.rows:  # no word is cut
+        said = (
+            {*found.name(row).split()},
+            {w for value in row.words.values() for w in value.split()},
+        )
+        assert any(all(word in text for word in words) for words in said)
+    for metric in SPARE[:2]:  # what is left out is named
+        title = {"bytes_up": "uploaded (MB)", "best_accuracy": "best accuracy (%)"}[metric]
+        short = {"bytes_up": "MB up", "best_accuracy": "best %"}[metric]
+        shown = short in text or metric == "best_accuracy"  # sessions have no best accuracy
+        assert shown or title in " ".join(text.split())
+    price = {
+        "take_part": 72.1,
+        "asked": 100.0,
+        "seconds": {"mean": 200.0, "std": 2.8e-15},
+        "joules": {"mean": 1234.56, "std": 5.4},
+        "seconds_by_phase": {"down": 0.0, "compute": 123.4, "up": 0.00123},
+        "joules_by_phase": {"down": 0.0, "compute": 9.53e-05, "up": 43.1},
+    }
+    priced = rendered(costs(plan.name, [c.settings for c in plan.cells], [price] * len(plan.cells)))
+    assert max(map(len, priced.splitlines())) <= 80
+    assert "…" not in priced
+    assert "± 2.8e-15" not in priced  # rounding, no spread
+    assert letters(priced).count("9.53e-05") == len(plan.cells)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_every_kind_is_explained(room):
+    for name, kind in ROOMS[room].built_in.items():
+        said = list(explained(room, name, kind, config.settings(kind), KINDS))
+        text = "\n".join(part for _, part in said)
+        for key in config.settings(kind):
+            assert f"  {key}: " in text, (room, name, key)
+        assert said[0] == ("bold", name)
+        assert f'kind = "{name}"' in said[-1][1]
+
+
+def test_an_explanation_has_values_defaults_paper_and_an_example():
+    kind = ROOMS["algorithms"]["fedprox"]
+    said = [
+        text for _, text in explained("algorithms", "fedprox", kind, config.settings(kind), KINDS)
+    ]
+    assert any("Federated Optimization in Heterogeneous Networks" in text for text in said)
+    assert "  mu: number; default 0.01" in said
+    assert '  weights: "examples" or "equal"; default "examples"' in said
+    example = said[-1]
+    table = tomllib.loads(example)
+    assert config.study("x", {**table, "train": {"steps": 1}}).cells
