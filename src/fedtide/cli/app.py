@@ -20,6 +20,7 @@ for command in (
     run.cost,
     look.list_,
     look.data,
+    look.schema,
     runs.runs,
     runs.compare,
     runs.merge,

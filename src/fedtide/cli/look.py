@@ -1,7 +1,8 @@
-"""Commands that show what study files may name: `fedtide list` and `fedtide data`."""
+"""Commands that show what study files may contain: `fedtide list`, `data` and `schema`."""
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any
 
 import typer
@@ -62,6 +63,13 @@ def data(
         table.add_row(kind, here, info.description, info.licence)
     console.print(table)
     console.print("Set FEDTIDE_DATA to the folder that holds one folder per dataset.")
+
+
+def schema() -> None:
+    """Print the JSON Schema of study files, with which editors complete and check them."""
+    from fedtide.config.schema import study_schema
+
+    typer.echo(json.dumps(study_schema(), indent=2))
 
 
 def _table(*columns: str) -> Table:

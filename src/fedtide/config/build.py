@@ -41,7 +41,7 @@ folder = ContextVar("the study file's folder", default=Path())
 
 def build(kind: type, table: Table, where: str) -> Any:
     """Make an object of this dataclass from a table of its settings; `where` is the table's name."""
-    hints, known = get_type_hints(kind), _fields(kind)
+    hints, known = get_type_hints(kind), fields_of(kind)
     prefix = f"{where}." if where else ""
     given = {}
     for key, raw in table.items():
@@ -67,7 +67,7 @@ def convert(hint: Any, raw: Any, where: str) -> Any:
     if hint in KINDS:
         return _of_kind(KINDS[hint], raw, where)
     if get_origin(hint) in (Union, types.UnionType):
-        parts = [part for part in get_args(hint) if _settable(part)]
+        parts = [part for part in get_args(hint) if is_settable(part)]
         lists = [part for part in parts if get_origin(part) is tuple and isinstance(raw, list)]
         return convert((lists or parts)[0], raw, where)
     if get_origin(hint) is Literal:
@@ -136,9 +136,9 @@ def _without_settings_of_others(chosen: type, known: Kinds, table: Table, where:
     For bases with `forgives = True`, whose kind is often changed on the command line: the table of a study
     that uses one kind (`engine.kind = "ray"`) then also serves another (`--set engine.kind=loop`).
     """
-    kept, names = dict(table), _fields(chosen)
+    kept, names = dict(table), fields_of(chosen)
     for key in sorted(table.keys() - names.keys() - {"kind"}):
-        others = [name for name, other in known.items() if key in _fields(other)]
+        others = [name for name, other in known.items() if key in fields_of(other)]
         if others:
             del kept[key]
             _warn(
@@ -200,13 +200,13 @@ def _imported(file: Path, must: str) -> types.ModuleType:
     return module
 
 
-def _fields(kind: type) -> dict[str, str]:
+def fields_of(kind: type) -> dict[str, str]:
     """The settings that a study file may give to this kind, each with the field that it becomes.
 
     A trailing underscore is left out: `lambda` becomes `lambda_`.
     """
     hints = get_type_hints(kind)
-    return {f.name.rstrip("_"): f.name for f in fields(kind) if _settable(hints[f.name])}
+    return {f.name.rstrip("_"): f.name for f in fields(kind) if is_settable(hints[f.name])}
 
 
 def _has_default(kind: type, name: str) -> bool:
@@ -214,10 +214,10 @@ def _has_default(kind: type, name: str) -> bool:
     return found.default is not MISSING or found.default_factory is not MISSING
 
 
-def _settable(hint: Any) -> bool:
+def is_settable(hint: Any) -> bool:
     """Can a study file give this? Functions, modules and tensors come from Python only."""
     if get_origin(hint) in (Union, types.UnionType):
-        return any(_settable(part) for part in get_args(hint))
+        return any(is_settable(part) for part in get_args(hint))
     base = get_origin(hint) or hint
     return base in KINDS or base in WORDS or base in (Literal, tuple) or is_dataclass(base)
 
@@ -231,5 +231,5 @@ def settings(kind: type) -> dict[str, Any]:
     names = {c: name for known in KINDS.values() for name, c in known.built_in.items()}
     return {
         key: names.get(type(defaults[field]), defaults[field])
-        for key, field in _fields(kind).items()
+        for key, field in fields_of(kind).items()
     }
