@@ -1,13 +1,16 @@
 """The Hugging Face hub, stood in for by local folders: a local path is a valid hub id."""
 
 import importlib.util
+import os
+import socket
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fedtide.core.errors import DataError
-from fedtide.data import text
+from fedtide.data import hub, text
 from fedtide.data.datasets import DATASETS, load
 from fedtide.data.hub import Hub
 
@@ -131,3 +134,18 @@ def test_without_the_extra_the_hub_is_offered(monkeypatch: pytest.MonkeyPatch) -
     )
     with pytest.raises(DataError, match=r'or pip install "fedtide\[hub\]"'):
         load("cifar100")
+
+
+def test_a_hub_out_of_reach_is_not_tried_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(address: object, patience: float) -> None:
+        raise OSError("no route")
+
+    for name in hub.CHOICES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delitem(sys.modules, "datasets")
+    monkeypatch.setattr(socket, "create_connection", refuse)
+    hub._stay_offline()
+    assert os.environ.pop("HF_HUB_OFFLINE") == "1"
+    monkeypatch.setenv("HF_ENDPOINT", "https://mirror.example")
+    hub._stay_offline()
+    assert "HF_HUB_OFFLINE" not in os.environ

@@ -89,7 +89,8 @@ def run(
     rounds = {(r.label, r.experiment.seed): r.experiment.population.length for r in plan.runs}
     if not quiet:
         total = sum(rounds.values())
-        console.print(f"{plan.name}: {len(rounds)} runs, {total:,} rounds in all", highlight=False)
+        runs = f"{len(rounds)} run{'s' * (len(rounds) != 1)}"
+        console.print(f"{plan.name}: {runs}, {total:,} rounds in all", highlight=False)
     with _stoppable() as stop, LiveView(plan.name, rounds, console, quiet) as live:
         outcome = run_study(plan, out, jobs, live.watch, resume, stop, over_ray, name, not fresh)
     folder, found = outcome.folder, outcome.results

@@ -1,5 +1,8 @@
 """Datasets from the Hugging Face hub, by the package `datasets` (extra `hub`)."""
 
+import os
+import socket
+import sys
 from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any, NamedTuple
@@ -9,6 +12,10 @@ from numpy.typing import NDArray
 
 from fedtide.core.errors import DataError
 from fedtide.data.files import Parts, damaged, labelled
+
+PATIENCE = 3  # seconds to reach the hub
+# With one of these, the hub is reached in another way or not at all.
+CHOICES = ("HF_HUB_OFFLINE", "HF_ENDPOINT", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
 
 
 class Hub(NamedTuple):
@@ -30,6 +37,7 @@ def installed() -> bool:
 
 def table(source: Hub) -> Mapping[str, Any]:
     """The splits of a dataset, from the hub's cache on this machine if it was fetched before."""
+    _stay_offline()
     import datasets
 
     # Without the repository or a network it raises an OSError, for an unknown configuration a ValueError.
@@ -41,6 +49,16 @@ def table(source: Hub) -> Mapping[str, Any]:
         what = f"{source.id!r} could not be fetched from the Hugging Face hub"
         raise DataError(f"data.name: {what} ({reason}).") from error
     return splits
+
+
+def _stay_offline() -> None:
+    """If the hub cannot be reached, use its cache only: it would be tried again for half a minute."""
+    if "datasets" in sys.modules or any(name in os.environ for name in CHOICES):
+        return
+    try:
+        socket.create_connection(("huggingface.co", 443), PATIENCE).close()
+    except OSError:
+        os.environ["HF_HUB_OFFLINE"] = "1"  # read when `datasets` is imported
 
 
 def columns(splits: Mapping[str, Any], split: str, source: Hub, *names: str) -> Any:
