@@ -1,4 +1,4 @@
-"""What a start costs: tests of soup beside gradient rounds of DIMC, on the wireless network of the OSAFL paper.
+"""What a start costs: tests of soup beside gradient rounds of DIMC, on the wireless network of OSAFL.
 
     FEDTIDE_DATA=<folder> python studies/starts/costs.py
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from fedtide.measure.metrics import RHO
+from fedtide.record.line import Line
 from fedtide.show.report.charts import Chart, layout
 from fedtide.show.report.heat import heat, heat_layout, varied
 from fedtide.show.report.rows import (
@@ -24,7 +25,7 @@ WRITTEN = 12  # sessions; with more, the cells are too small for numbers
 
 def change_charts(rows: Sequence[ChartRow], several_problems: bool = False) -> list[Chart]:
     """Rounds to recover and weights of starts; empty if the clients never changed."""
-    return [*_recovery(rows, several_problems), *_weights(rows)]
+    return [*_recovery(rows, several_problems), *_weights(rows), *_tests(rows)]
 
 
 def recovery_words(rows: Sequence[ChartRow], several_problems: bool) -> str:
@@ -90,3 +91,46 @@ def _weights(rows: Sequence[ChartRow]) -> list[Chart]:
     notes += ["The first seed."] if has_several_seeds(rows) else []
     title = "What a session starts from: weights of earlier models"
     return varied(Chart("weights", title, notes, {"layout": drawn}), rows, draw)
+
+
+def _tests(rows: Sequence[ChartRow]) -> list[Chart]:
+    """What clients found when they tested models for a start, and what was taken; the first seed."""
+    traces = []
+    for row in rows:
+        lines = first_run(row)[1]
+        tested = [line for line in lines if "start_losses" in line]
+        sessions = {line["start"]: line["session"] + 1 for line in lines if "start" in line}
+        if tested:
+            traces.append(
+                of_row(row, shown(rows))
+                | {
+                    "x": [line["session"] + 1 for line in tested],
+                    "y": [round(line["start_gain"], 4) for line in tested],
+                    "text": [_tested_words(line, sessions) for line in tested],
+                    "mode": "markers",
+                    "marker": {"color": row.look.colour, "size": 9},
+                    "hovertemplate": "%{text}",
+                }
+            )
+    drawn = layout("session", "loss of the current model minus loss of what was taken")
+    drawn["yaxis"] |= {"rangemode": "tozero"}
+    notes = ["0: the current model stayed. Point at a mark for models, losses, clients and bytes."]
+    notes += ["The first seed."] if has_several_seeds(rows) else []
+    title = "What clients gained when they tested models for a start"
+    return [Chart("tests", title, notes, {"data": traces, "layout": drawn})] if traces else []
+
+
+def _tested_words(line: Line, sessions: Mapping[int, int]) -> str:
+    """A start's tests in words: what was taken, of how many, losses, answers and messages.
+
+    `sessions` has the session of every start.
+    """
+    sources = zip(line["start_from"], line["start_weights"], strict=True)
+    parts = [f"session {sessions.get(number, number + 1)}" for number, weight in sources if weight]
+    current = line["start_losses"][0]
+    return (
+        f"session {line['session'] + 1}: the mean of {len(parts)} model{'s' * (len(parts) > 1)} "
+        f"({', '.join(parts)})<br>taken from {len(line['start_tests'])} candidates, loss "
+        f"{current:.3f} \N{RIGHTWARDS ARROW} {current - line['start_gain']:.3f}<br>"
+        f"{line['test_answers']} answers in {line['test_exchanges']} exchanges"
+    )

@@ -26,8 +26,9 @@ def headline(results: Results) -> list[str]:
     rows = [row for row in results.rows if row.final]
     if not rows:
         return ["No run has finished yet, so there is no answer."]
-    sentences = _over_problems(results, rows) if len(results.problems) > 1 else []
-    if not sentences:
+    if len(results.problems) > 1:
+        sentences = _over_problems(results, rows)
+    else:
         sentences = _recovery(results, rows)
         where = "" if sentences else "After a change of clients, "
         sentences += [sentence(results, rows, said) for said in _metrics(results, rows, where)]
@@ -66,7 +67,7 @@ def _over_problems(results: Results, rows: Sequence[ResultRow]) -> list[str]:
             f"In {clear} of {len(posed)} problems the best setting is ahead of every other "
             "by more than chance explains."
         )
-    return sentences
+    return sentences or [f"The {len(posed)} problems have different answers: see the table."]
 
 
 def _is_won(results: Results, rows: Sequence[ResultRow], metric: str) -> bool:
