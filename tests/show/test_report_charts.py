@@ -154,13 +154,14 @@ def test_weights_of_a_start(tmp_path):
 def test_tests_of_a_start(tmp_path):
     lines = run([0.1] * 6, per_session=2)
     lines[0] |= {"start": 0}
-    lines[4] |= {"start": 1, "start_weights": [0.5, 0.5], "start_from": [0, 1], "start_gain": 0.5}
+    lines[2] |= {"start": 1}
+    lines[4] |= {"start": 2, "start_weights": [0.5, 0.5], "start_from": [0, 1], "start_gain": 0.5}
     lines[4] |= {"start_tests": [[1, 0], [0, 1], [0.5, 0.5]], "start_losses": [2.0, 1.75, 1.5]}
     lines[4] |= {"test_answers": 8, "test_exchanges": 2}
     (trace,) = by_key(change_charts(of(tmp_path, lines)))["tests"].figure["data"]
     assert (trace["x"], trace["y"]) == ([3], [0.5])
     assert trace["text"] == [
-        "session 3: the mean of 2 models (session 1, session 3)<br>taken from 3 candidates, loss "
+        "session 3: the mean of 2 models (session 1, session 2)<br>taken from 3 candidates, loss "
         "2.000 \N{RIGHTWARDS ARROW} 1.500<br>8 answers in 2 exchanges"
     ]
 

@@ -112,9 +112,12 @@ def _tests(rows: Sequence[ChartRow]) -> list[Chart]:
                     "hovertemplate": "%{text}",
                 }
             )
-    drawn = layout("session", "loss of the current model minus loss of what was taken")
+    drawn = layout("session", "fall of the loss")
     drawn["yaxis"] |= {"rangemode": "tozero"}
-    notes = ["0: the current model stayed. Point at a mark for models, losses, clients and bytes."]
+    notes = [
+        "The mean loss of the current model over the clients that tested, minus that of the model that was "
+        "taken; 0: the current model stayed. Point at a mark for models, losses and answers."
+    ]
     notes += ["The first seed."] if has_several_seeds(rows) else []
     title = "What clients gained when they tested models for a start"
     return [Chart("tests", title, notes, {"data": traces, "layout": drawn})] if traces else []
