@@ -155,7 +155,7 @@ def test_a_reply_after_the_deadline_leaves_no_trace(tmp_path, clock):
 
 def test_arrivals_and_departures_are_sessions_and_bring_a_new_start(tmp_path):
     """Client 2 is late, client 1 sleeps from round 4 on and returns: DIMC's start acts on what is seen."""
-    more = 'start = { kind = "similarity", P = 1 }'
+    more = 'start = { kind = "similarity", P = 1, trigger = "always" }'
     study = written(
         tmp_path, "fedprox", 'kind = "live"', rounds=10, flower="deadline = 0.7", more=more
     )
