@@ -32,10 +32,14 @@ SURFACE = {
     "Fleet",
     "FlowerSettings",
     "History",
+    "OneOf",
     "Outcome",
     "Privacy",
+    "Span",
     "Study",
     "Train",
+    "Tune",
+    "Tuned",
     "__version__",
     "from_huggingface",
     "from_tensors",
@@ -43,6 +47,7 @@ SURFACE = {
     "load",
     "run",
     "run_study",
+    "tune_study",
 }
 
 

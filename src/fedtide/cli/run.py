@@ -19,6 +19,7 @@ from fedtide.cli.options import Changes, Json, Seeds, StudyFile
 
 if TYPE_CHECKING:
     from fedtide.measure.results import Results
+    from fedtide.run.study import Study
 
 Out = Annotated[Path, typer.Option("--out", help="Folder for results.")]
 Jobs = Annotated[
@@ -81,17 +82,19 @@ def run(
         name = name or f"shard {shard.replace('/', ' of ')}"
     if as_json:
         lines = JsonLines(plan.name, [cell.settings for cell in plan.cells])
-        with _stoppable() as stop:
+        with stoppable() as stop:
             run_study(plan, out, jobs, lines.watch, resume, stop, over_ray, name, not fresh)
         return
     if resume and (before := resumable(plan, out)) and before.is_finished:
         console.print(f"{plan.name} is finished: nothing is left to do.", highlight=False)
     rounds = {(r.label, r.experiment.seed): r.experiment.population.length for r in plan.runs}
+    if plan.tune and not plan.tuned:
+        remark(f"the ranges in [tune] are not used here; fedtide tune {study} searches them")
     if not quiet:
         total = sum(rounds.values())
         runs = f"{len(rounds)} run{'s' * (len(rounds) != 1)}"
         console.print(f"{plan.name}: {runs}, {total:,} rounds in all", highlight=False)
-    with _stoppable() as stop, LiveView(plan.name, rounds, console, quiet) as live:
+    with stoppable() as stop, LiveView(plan.name, rounds, console, quiet) as live:
         outcome = run_study(plan, out, jobs, live.watch, resume, stop, over_ray, name, not fresh)
     folder, found = outcome.folder, outcome.results
     console.print(result_table(found, console.width))
@@ -115,7 +118,7 @@ def answer(found: Results) -> None:
 
 
 @contextmanager
-def _stoppable() -> Iterator[Callable[[], bool]]:
+def stoppable() -> Iterator[Callable[[], bool]]:
     """Let Ctrl-C or kill stop a study after a whole round, and print the command that continues it."""
     from fedtide.record.checkpoint import Stopped
     from fedtide.run.signals import Signals
@@ -151,7 +154,20 @@ def check(study: StudyFile, changes: Changes = [], seeds: Seeds = []) -> None:  
         console.print(
             f"Data: {name} {'is here' if here else f'is not here: see fedtide data {name}'}"
         )
+    for line in ranges(plan):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
     caution(foreseen(plan.settings))
+
+
+def ranges(study: Study) -> Iterator[str]:
+    """The ranges that `fedtide tune` would search; none of a study whose values are chosen."""
+    from fedtide.run.ranges import in_words
+
+    if study.tune and not study.tuned:
+        yield f"Ranges for fedtide tune, {study.tune.budget} of each setting:"
+        for cell in study.cells:
+            for key, limits in cell.ranges.items():
+                yield f"  {cell.label}: {key} = {in_words(limits)}"
 
 
 def cost(
