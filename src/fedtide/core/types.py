@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -251,11 +251,17 @@ class Dataset:
     # The natural owner (subject, speaker) of each training example.
     keys: NDArray[np.int64] | None = None
     vocabulary: int = 0  # token ids are below this; 0: inputs are not tokens
+    validation: Examples | None = None  # taken from the training data; no client holds them
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of one input."""
         return tuple(self.train.inputs.shape[1:])
+
+    def scored_on(self, part: Literal["test", "validation"]) -> Dataset:
+        """This dataset with the part that models are scored on as its only test examples."""
+        scored = self.validation if part == "validation" and self.validation else self.test
+        return replace(self, test=scored, validation=None)
 
     def to(self, device: torch.device) -> Dataset:
         return replace(self, train=self.train.to(device), test=self.test.to(device))
@@ -273,11 +279,11 @@ class Dataset:
         return found.hexdigest()
 
     def some(self, count: int) -> Dataset:
-        """Only the first `count` examples of each part, without their owners."""
+        """Only the first `count` examples for training and for tests, without their owners."""
         train, test = (
             part.some(torch.arange(min(count, len(part)))) for part in (self.train, self.test)
         )
-        return replace(self, train=train, test=test, keys=None)
+        return replace(self, train=train, test=test, keys=None, validation=None)
 
     def prepared(self, most_bytes: int) -> Dataset:
         """With inputs ready for a model, in each part where that takes at most `most_bytes`."""

@@ -69,6 +69,7 @@ class World:
     def _built(cls, e: Experiment) -> World:
         device = e.engine.place()
         dataset, holdings = e.data.deal(e.population.groups, e.population.length, e.seed)
+        dataset = dataset.scored_on(e.evaluation.on)
         bits, sample = 8 * size_bytes(dataset.train.inputs[0]), dataset.some(1)
         dataset = e.gate.poisoned(dataset.to(device).prepared(PREPARED_BYTES), holdings)
         task = e.train.task(dataset, e.seed, device)
