@@ -2,7 +2,7 @@
 
     python studies/starts/deployed.py
 
-Starts a SuperLink and SuperNodes on this machine with the study `studies/deploy.toml`: three clients at first,
+Starts a SuperLink and SuperNodes here with the study `studies/deploy.toml`: three clients at first,
 then clients arrive and leave. Prints the accuracy before and after each change, with the starts "soup" and
 "previous".
 """
