@@ -21,6 +21,7 @@ from fedtide.cli.options import Changes, Json, Seeds, StudyFile
 if TYPE_CHECKING:
     from fedtide.measure.results import Results
     from fedtide.run.execute import Outcome
+    from fedtide.run.study import Study
 
 Out = Annotated[Path, typer.Option("--out", help="Folder for results.")]
 Jobs = Annotated[
@@ -74,7 +75,6 @@ def run(
     from fedtide import config
     from fedtide.run.execute import resumable, run_study
     from fedtide.run.study import Shard
-    from fedtide.show.jsonl import JsonLines
     from fedtide.show.terminal import LiveView
 
     plan = config.load(study, changes, seeds)
@@ -85,10 +85,7 @@ def run(
         run_study, plan, out, jobs, resume=resume, over_ray=over_ray, name=name, reuse=not fresh
     )
     if as_json:
-        lines = JsonLines(plan.name, [cell.settings for cell in plan.cells])
-        with _stoppable() as stop:
-            start(watch=lines.watch, stop=stop)
-        return
+        return _print_lines(plan, start)
     if resume and (before := resumable(plan, out)) and before.is_finished:
         console.print(f"{plan.name} is finished: nothing is left to do.", highlight=False)
     rounds = {(r.label, r.experiment.seed): r.experiment.population.length for r in plan.runs}
@@ -97,6 +94,15 @@ def run(
     with _stoppable() as stop, LiveView(plan.name, rounds, console, quiet) as live:
         outcome = start(watch=live.watch, stop=stop)
     _show(outcome, out / plan.name, profile)
+
+
+def _print_lines(plan: Study, start: Callable[..., Outcome]) -> None:
+    """Run a study and print its rounds as JSON objects."""
+    from fedtide.show.jsonl import JsonLines
+
+    lines = JsonLines(plan.name, [cell.settings for cell in plan.cells])
+    with _stoppable() as stop:
+        start(watch=lines.watch, stop=stop)
 
 
 def _announce(name: str, rounds: Mapping[Any, int]) -> None:
