@@ -13,7 +13,7 @@ from typing import Any
 __version__ = version("fedtide")
 
 _HOMES = {
-    "fedtide.config": ("load",),
+    "fedtide.config": ("load", "load_model"),
     "fedtide.core.errors": ("FedTideError",),
     "fedtide.data.own": ("from_huggingface", "from_tensors", "from_torch"),
     "fedtide.data.source": ("Data",),
@@ -27,7 +27,7 @@ _HOMES = {
     "fedtide.run.experiment": ("Experiment",),
     "fedtide.run.history": ("History",),
     "fedtide.run.loop": ("run",),
-    "fedtide.run.ranges": ("OneOf", "Span", "Tune"),
+    "fedtide.run.ranges": ("Between", "OneOf", "Tune"),
     "fedtide.run.study": ("Cell", "Study"),
     "fedtide.run.tune": ("Tuned", "tune_study"),
     "fedtide.training.train": ("Train",),

@@ -34,6 +34,7 @@ from fedtide.algorithms.server import ServerMomentum as ServerMomentum
 from fedtide.algorithms.server import ServerYogi as ServerYogi
 from fedtide.algorithms.smoothing import LabelSmoothing as LabelSmoothing
 from fedtide.config import load as load
+from fedtide.config import load_model as load_model
 from fedtide.core.errors import FedTideError as FedTideError
 from fedtide.data.blank import Blank as Blank
 from fedtide.data.own import from_huggingface as from_huggingface
@@ -134,8 +135,8 @@ from fedtide.run.execute import run_study as run_study
 from fedtide.run.experiment import Experiment as Experiment
 from fedtide.run.history import History as History
 from fedtide.run.loop import run as run
+from fedtide.run.ranges import Between as Between
 from fedtide.run.ranges import OneOf as OneOf
-from fedtide.run.ranges import Span as Span
 from fedtide.run.ranges import Tune as Tune
 from fedtide.run.study import Cell as Cell
 from fedtide.run.study import Study as Study

@@ -18,7 +18,7 @@ from fedtide.measure.searched import searched
 from fedtide.record.journal import read
 from fedtide.run.execute import run_study
 from fedtide.run.proposals import EVENLY, evenly, proposed
-from fedtide.run.ranges import OneOf, Span, changed, checked, read_range, value_of
+from fedtide.run.ranges import Between, OneOf, changed, checked, read_range, value_of
 from fedtide.run.trial import ENOUGH, Trial, bars
 from fedtide.run.tune import tune_study
 from tests.run.test_broken_off import PATIENCE, start
@@ -196,7 +196,11 @@ def test_bars_are_medians_of_enough_trials():
 
 def test_proposals_find_an_optimum():
     """A smooth function of two settings: the estimator comes close within thirty trials."""
-    ranges = {"a": Span(1e-4, 1, log=True), "b": OneOf((16, 32, 64)), "c": Span(1, 9, whole=True)}
+    ranges = {
+        "a": Between(1e-4, 1, log=True),
+        "b": OneOf((16, 32, 64)),
+        "c": Between(1, 9, whole=True),
+    }
     trials = []
     while len(trials) < 30:
         places = range(len(trials), len(trials) + 3)
@@ -212,7 +216,7 @@ def test_proposals_find_an_optimum():
 
 
 def test_first_trials_fill_the_ranges_evenly():
-    ranges = {"a": Span(0, 1), "b": Span(1, 100, log=True)}
+    ranges = {"a": Between(0, 1), "b": Between(1, 100, log=True)}
     points = [evenly(ranges, n, seed=5) for n in range(EVENLY)]
     for share in (
         [p["a"] for p in points],

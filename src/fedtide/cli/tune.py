@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +13,11 @@ from fedtide.cli.console import caution, console
 from fedtide.cli.options import StudyFile
 from fedtide.cli.run import Jobs, Name, Out, OverRay, Quiet, stoppable
 from fedtide.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from fedtide.run.study import Study
+    from fedtide.run.trial import TrialEnded
+    from fedtide.run.tune import Tuned
 
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the newest search.")]
 
@@ -27,15 +34,8 @@ def tune(
     """Search the ranges in a study's table [tune], and write the study with the best values."""
     if not quiet:  # at once: PyTorch takes seconds to load
         console.print(f"Reading {study} ...", highlight=False, soft_wrap=True)
-    from rich.progress import Progress
-
     from fedtide import config
-    from fedtide.measure.names import names
-    from fedtide.measure.searched import searched
-    from fedtide.record.files import write_text
-    from fedtide.run.trial import TrialEnded
     from fedtide.run.tune import tune_study
-    from fedtide.show.searched import chosen_table, trial_line
 
     plan = config.load(study)
     if plan.tuned:
@@ -43,11 +43,24 @@ def tune(
             f"{study} must be a study whose values are not chosen yet. Got one with a table [tuned]. "
             "Remove [tuned] to search again, or run it: fedtide run."
         )
-    labels = [cell.label for cell in plan.cells]
-    named = dict(zip(labels, names([cell.settings for cell in plan.cells]), strict=True))
-    total = len(labels) * plan.tune.most if plan.tune and plan.tune.most else None
-    with stoppable() as stop, Progress(console=console, transient=True, disable=quiet) as bar:
-        task = bar.add_task("trials", total=total)
+    with stoppable() as stop, _progress(plan, quiet) as watch:
+        done = tune_study(plan, out, jobs, watch, resume, stop, over_ray, name)
+    _show(done, study.parent / f"{plan.name}-tuned.toml")
+
+
+@contextmanager
+def _progress(plan: Study, quiet: bool) -> Iterator[Callable[[TrialEnded], None]]:
+    """A bar over all trials, and a line for each that has ended."""
+    from rich.progress import Progress
+
+    from fedtide.measure.names import names
+    from fedtide.show.searched import trial_line
+
+    said = names([cell.settings for cell in plan.cells])
+    named = {cell.label: name for cell, name in zip(plan.cells, said, strict=True)}
+    most = plan.tune.most if plan.tune else 0
+    with Progress(console=console, transient=True, disable=quiet) as bar:
+        task = bar.add_task("trials", total=len(plan.cells) * most or None)
 
         def watch(news: TrialEnded) -> None:
             bar.advance(task)
@@ -55,19 +68,24 @@ def tune(
                 text = trial_line(named[news.label], news.trial._asdict())
                 console.print(text, markup=False, highlight=False, soft_wrap=True)
 
-        done = tune_study(plan, out, jobs, watch, resume, stop, over_ray, name)
-    found = searched(done.as_json())
-    if found:
+        yield watch
+
+
+def _show(done: Tuned, path: Path) -> None:
+    """Print what was chosen, and write the tuned study and its history."""
+    from fedtide import config
+    from fedtide.measure.searched import searched
+    from fedtide.record.files import write_text
+    from fedtide.show.searched import chosen_table
+
+    if found := searched(done.as_json()):
         console.print(chosen_table(found))
         caution(found.cautions)
-    for file, text in config.tuned_files(f"{plan.name}-tuned", done).items():
+    for file, text in config.tuned_files(path.stem, done).items():
         write_text(done.folder / file, text)
-        write_text(study.parent / file, text)
-    tuned = study.parent / f"{plan.name}-tuned.toml"
-    console.print(f"All trials: {done.folder}", markup=False, highlight=False, soft_wrap=True)
-    console.print(
-        f"Run the study with the chosen values, on the test set:\n  fedtide run {tuned}",
-        markup=False,
-        highlight=False,
-        soft_wrap=True,
-    )
+        write_text(path.parent / file, text)
+    for line in (
+        f"All trials: {done.folder}",
+        f"Run the study with the chosen values, on the test set:\n  fedtide run {path}",
+    ):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from fedtide.measure.cautions import cautions, mixed, validated
 from fedtide.measure.metrics import Metric, metrics
 from fedtide.measure.names import names
-from fedtide.measure.problems import Problem, ranks_over, split
+from fedtide.measure.problems import SharedProblem, ranks_over, split
 from fedtide.measure.ranks import Ranks
 from fedtide.measure.searched import Searched
 from fedtide.measure.searched import read as read_search
@@ -119,7 +119,7 @@ class Results:
     engines: Sequence[str]  # which engines ran, and why
     target: float | None = None  # an accuracy that every finished run reached
     cautions: Sequence[str] = ()  # what to know before trusting the numbers
-    problems: Sequence[Problem] = ()  # rows by the problem that they solve
+    problems: Sequence[SharedProblem] = ()  # rows by the problem that they solve
     search: Searched | None = None  # how settings were chosen, if fedtide tune chose them
 
     @classmethod

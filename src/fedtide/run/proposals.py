@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedtide.core.rng import key, stream
-from fedtide.run.ranges import OneOf, Range, Ranges, Span
+from fedtide.run.ranges import Between, OneOf, Range, Ranges
 from fedtide.run.trial import Trial
 
 if TYPE_CHECKING:
@@ -114,5 +114,5 @@ def _value(limits: Range, param: Any) -> Any:
     return param if limits.whole else _rounded(limits, param)
 
 
-def _rounded(limits: Span, value: float) -> float:
+def _rounded(limits: Between, value: float) -> float:
     return min(max(float(f"{value:.{DIGITS}g}"), limits.low), limits.high)

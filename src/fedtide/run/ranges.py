@@ -18,7 +18,7 @@ SHARE = 0.1  # of the training examples, where the study sets none apart for val
 
 
 @dataclass(frozen=True)
-class Span:
+class Between:
     """All numbers from `low` to `high`; on a logarithmic scale with `log`, only whole ones with `whole`."""
 
     low: float
@@ -54,7 +54,7 @@ class OneOf:
         return self.values
 
 
-Range = Span | OneOf
+Range = Between | OneOf
 Ranges = Mapping[str, Range]  # by dotted setting, such as train.lr
 
 
@@ -107,7 +107,7 @@ def read_range(raw: Any, key: str) -> Range:
     require(numbers and low < high, where, "a range from low to a higher number", raw, example)
     require(isinstance(log, bool), f"{where}.log", "true or false", log)
     require(not log or low > 0, f"{where}.low", "positive on a logarithmic scale", low)
-    return Span(low, high, log, isinstance(low, int) and isinstance(high, int))
+    return Between(low, high, log, isinstance(low, int) and isinstance(high, int))
 
 
 def checked(ranges: Ranges, e: Experiment, compared: Sequence[str] = ()) -> dict[str, Range]:
@@ -129,7 +129,7 @@ def checked(ranges: Ranges, e: Experiment, compared: Sequence[str] = ()) -> dict
                 f"tune.{key}: the grid of the study decides this. Leave out one of the two."
             )
         is_float = isinstance(value_of(e, key), float)
-        if isinstance(limits, Span):
+        if isinstance(limits, Between):
             limits = replace(limits, whole=limits.whole and not is_float)
         for end in limits.ends:
             changed(e, key, end)

@@ -15,7 +15,7 @@ from fedtide.core.rng import torch_seed
 from fedtide.core.types import Buffers, Dataset
 from fedtide.data.batches import Batching
 from fedtide.models import MODELS
-from fedtide.models.base import ModelSpec
+from fedtide.models.base import MadeFor, ModelSpec
 from fedtide.models.dense import Linear
 from fedtide.tasks.task import Loss, Task, cross_entropy
 from fedtide.training.optimisers import RULES, Rule, Sgd
@@ -60,7 +60,7 @@ class Train(Batching):
 
     def task(self, dataset: Dataset, seed: int, device: torch.device) -> Task:
         """The model as a task for this dataset, freshly initialised."""
-        task = Task(self._module(dataset, seed).to(device), self.loss)
+        task = Task(self.module(made_for(dataset), seed).to(device), self.loss)
         some = torch.arange(min(2, len(dataset.train)), device=device)
         inputs, targets = dataset.train.take(some)
         logits = task.view(*task.initial, inputs).logits
@@ -80,13 +80,13 @@ class Train(Batching):
         self._check_loss(logits, targets)
         return task
 
-    def _module(self, dataset: Dataset, seed: int) -> nn.Module:
-        """The model for this dataset, with its first weights."""
+    def module(self, wanted: MadeFor, seed: int) -> nn.Module:
+        """The model for such data, with its first weights; a module from Python is the user's own."""
         module = self.model
         if isinstance(module, ModelSpec):
             with torch.random.fork_rng():
                 torch.manual_seed(torch_seed(seed, "model"))
-                module = module.build(dataset.shape, dataset.classes, dataset.vocabulary)
+                module = module.build(*wanted)
         lazy = [name for name, part in module.named_parameters() if is_lazy(part)]
         require(
             not lazy,
@@ -107,3 +107,8 @@ class Train(Batching):
             shape,
             'Write reduction="none", as in nn.CrossEntropyLoss(reduction="none").',
         )
+
+
+def made_for(dataset: Dataset) -> MadeFor:
+    """What a model for this dataset is built for."""
+    return MadeFor(dataset.shape, dataset.classes, dataset.vocabulary)
