@@ -104,7 +104,7 @@ class Data(Source):
     def split(self, dataset: Dataset, groups: Sequence[Group], seed: int) -> Holdings:
         """What each client holds."""
         given = distribute(dataset, self.partition, groups, seed)
-        return self.stores.holdings(given, dataset.train.targets.numpy(), seed)
+        return self.stores.holdings(given, dataset.labels, seed)
 
 
 @lru_cache(maxsize=2)
