@@ -1,5 +1,6 @@
 """What clients hold."""
 
+from dataclasses import replace
 from itertools import chain
 
 import numpy as np
@@ -8,10 +9,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedtide.core.errors import DataError
+from fedtide import Data, Evaluation, Experiment, Fixed, Train, run
+from fedtide.core.errors import ConfigError, DataError
 from fedtide.core.types import Dataset, Examples, Group
 from fedtide.data.holdings import Static, distribute
-from fedtide.data.partition import PARTITIONS, Iid
+from fedtide.data.partition import PARTITIONS, DirichletHetero, Iid
 
 
 def stores(holdings):
@@ -132,3 +134,79 @@ def test_labels_that_do_not_occur():
         "population: the labels (2,) of group 1 must occur in the data. Got none of them in 'toy'. "
         "Choose a smaller overlap or other data."
     )
+
+
+def data_of(targets, **settings):
+    inputs = torch.arange(len(targets), dtype=torch.float32)[:, None]
+    own = Dataset(
+        "own", Examples(inputs, torch.as_tensor(targets)), Examples(inputs[:4], inputs[:4, 0]), 4
+    )
+    return Data(name=own, **settings)
+
+
+@pytest.mark.parametrize("where", ["all", "clients"])
+def test_validation_examples_are_held_by_no_client(where):
+    data = data_of(np.arange(200) % 4, validation=0.15, validation_from=where)
+    groups = [Group(3, (0, 1)), Group(5, (1, 2, 3))]  # of label 1 both groups hold examples
+    dataset, holdings = data.deal(lambda classes: groups, 1, seed=3)
+    apart = set(dataset.validation.inputs[:, 0].int().tolist())
+    held = list(chain(*stores(holdings)))
+    assert not apart & set(held)
+    assert apart | set(held) == set(range(200))
+    assert dataset.validation.targets.tolist() == [place % 4 for place in sorted(apart)]
+    assert len(dataset.train) == 200  # positions stay as they are
+    assert dataset.scored_on("validation").test is dataset.validation
+    assert len(dataset.scored_on("test").test) == 4
+    again = data.deal(lambda classes: groups, 1, seed=3)[0].validation.inputs
+    other = data.deal(lambda classes: groups, 1, seed=4)[0].validation.inputs
+    assert torch.equal(again, dataset.validation.inputs)
+    assert not torch.equal(other, dataset.validation.inputs)
+
+
+def test_a_share_of_all_examples_or_of_each_clients():
+    four = [Group(4)]
+    dataset, _ = data_of([0] * 29, validation=0.5).deal(lambda classes: four, 1, seed=0)
+    assert len(dataset.validation) == 14
+    sizes = DirichletHetero(alpha=0.5, minimum=1)
+    data = data_of(np.arange(400) % 4, partition=sizes)
+    _, before = data.deal(lambda classes: four, 1, seed=1)
+    less = replace(data, validation=0.29, validation_from="clients")
+    dataset, after = less.deal(lambda classes: four, 1, seed=1)
+    ids = np.arange(4)
+    given = before.sizes(0, ids) - after.sizes(0, ids)
+    assert given.tolist() == [int(0.29 * n + 1e-9) for n in before.sizes(0, ids)]
+    assert len(dataset.validation) == given.sum()
+    for one, other in zip(stores(before), stores(after), strict=True):
+        assert [example for example in one if example in other] == other  # in the same order
+
+
+def test_too_small_a_share_is_refused():
+    with pytest.raises(ConfigError, match="large enough for an example"):
+        data_of([0] * 9, validation=0.1).deal(lambda classes: [Group(2)], 1, seed=0)
+    with pytest.raises(ConfigError, match="for example to 0"):
+        Experiment(evaluation=Evaluation(on="validation"))
+    few = data_of([0] * 40, validation=0.1, validation_from="clients")
+    with pytest.raises(ConfigError, match="large enough for an example of a client"):
+        few.deal(lambda classes: [Group(20)], 1, seed=0)
+
+
+@pytest.mark.parametrize("where", ["all", "clients"])
+def test_a_run_is_scored_on_validation_examples(where):
+    """The score on validation examples is computed anew from the final model."""
+    data = Data(validation=0.2, validation_from=where)
+    e = Experiment(
+        data=data,
+        population=Fixed(clients=5, rounds=2),
+        train=Train(steps=2),
+        evaluation=Evaluation(on="validation"),
+        seed=4,
+    )
+    history = run(e)
+    apart = data.deal(e.population.groups, 2, 4)[0].validation
+    weight, bias = history.layout.unpack(history.model.x).values()
+    inputs, targets = apart.between(0, len(apart))
+    hits = (inputs.flatten(1) @ weight.T + bias).argmax(1) == targets
+    assert history.rounds[-1]["accuracy"] == pytest.approx(hits.double().mean().item())
+    tested = run(replace(e, evaluation=Evaluation()))
+    assert torch.equal(tested.model.x, history.model.x)  # scoring does not change training
+    assert tested.rounds[-1]["accuracy"] != history.rounds[-1]["accuracy"]

@@ -166,7 +166,7 @@ def test_a_client_that_returns_with_other_labels(monkeypatch):
         def held(self, t, ids):
             return super().held(t, np.sort(self._whose(t, ids)))
 
-    def distribute(dataset, partition, groups, seed):
+    def distribute(dataset, partition, groups, seed, without=None):
         targets = dataset.train.targets.numpy()
         owners = np.where(targets < 5, targets % 2, 2 + targets % 2)  # 0, 1: labels 0-4; 2, 3: 5-9
         part = Static.of_owners(owners, 4)

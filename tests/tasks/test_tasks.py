@@ -2,8 +2,6 @@
 
 import pytest
 import torch
-from torch import nn
-from torch.nn import functional
 
 import fedtide
 from fedtide.run.kinds import KINDS

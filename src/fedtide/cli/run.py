@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from signal import SIGTERM
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,6 +20,8 @@ from fedtide.cli.options import Changes, Json, Seeds, StudyFile
 
 if TYPE_CHECKING:
     from fedtide.measure.results import Results
+    from fedtide.run.execute import Outcome
+    from fedtide.run.study import Study
 
 Out = Annotated[Path, typer.Option("--out", help="Folder for results.")]
 Jobs = Annotated[
@@ -72,27 +75,46 @@ def run(
     from fedtide import config
     from fedtide.run.execute import resumable, run_study
     from fedtide.run.study import Shard
-    from fedtide.show.jsonl import JsonLines
-    from fedtide.show.terminal import LiveView, kept, result_table, where_time_went
+    from fedtide.show.terminal import LiveView
 
     plan = config.load(study, changes, seeds)
     if shard:
         plan = replace(plan, shard=Shard.read(shard))
         name = name or f"shard {shard.replace('/', ' of ')}"
+    start = partial(
+        run_study, plan, out, jobs, resume=resume, over_ray=over_ray, name=name, reuse=not fresh
+    )
     if as_json:
-        lines = JsonLines(plan.name, [cell.settings for cell in plan.cells])
-        with _stoppable() as stop:
-            run_study(plan, out, jobs, lines.watch, resume, stop, over_ray, name, not fresh)
-        return
+        return _print_lines(plan, start)
     if resume and (before := resumable(plan, out)) and before.is_finished:
         console.print(f"{plan.name} is finished: nothing is left to do.", highlight=False)
     rounds = {(r.label, r.experiment.seed): r.experiment.population.length for r in plan.runs}
     if not quiet:
-        total = sum(rounds.values())
-        runs = f"{len(rounds)} run{'s' * (len(rounds) != 1)}"
-        console.print(f"{plan.name}: {runs}, {total:,} rounds in all", highlight=False)
+        _announce(plan.name, rounds)
     with _stoppable() as stop, LiveView(plan.name, rounds, console, quiet) as live:
-        outcome = run_study(plan, out, jobs, live.watch, resume, stop, over_ray, name, not fresh)
+        outcome = start(watch=live.watch, stop=stop)
+    _show(outcome, out / plan.name, profile)
+
+
+def _print_lines(plan: Study, start: Callable[..., Outcome]) -> None:
+    """Run a study and print its rounds as JSON objects."""
+    from fedtide.show.jsonl import JsonLines
+
+    lines = JsonLines(plan.name, [cell.settings for cell in plan.cells])
+    with _stoppable() as stop:
+        start(watch=lines.watch, stop=stop)
+
+
+def _announce(name: str, rounds: Mapping[Any, int]) -> None:
+    """Print how many runs and rounds a study has."""
+    runs = f"{len(rounds)} run{'s' * (len(rounds) != 1)}"
+    console.print(f"{name}: {runs}, {sum(rounds.values()):,} rounds in all", highlight=False)
+
+
+def _show(outcome: Outcome, place: Path, profile: bool) -> None:
+    """Print the results of a study, and where they are."""
+    from fedtide.show.terminal import kept, result_table, where_time_went
+
     folder, found = outcome.folder, outcome.results
     console.print(result_table(found, console.width))
     answer(found)
@@ -101,7 +123,7 @@ def run(
         console.print(where_time_went(folder))
     console.print(f"Report: {folder.path / 'report.html'}", soft_wrap=True)
     console.print(f"Numbers: {folder.path / 'summary.json'}", soft_wrap=True)
-    console.print(kept(folder, out / plan.name), markup=False, soft_wrap=True)
+    console.print(kept(folder, place), markup=False, soft_wrap=True)
     if outcome.taken.sentence:
         console.print(outcome.taken.sentence, markup=False, highlight=False, soft_wrap=True)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -298,6 +298,7 @@ class Dataset:
     # The natural owner (subject, speaker) of each training example.
     keys: NDArray[np.int64] | None = None
     vocabulary: int = 0  # token ids are below this; 0: inputs are not tokens
+    validation: Examples | None = None  # taken from the training data; no client holds them
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -311,6 +312,11 @@ class Dataset:
         targets = self.train.targets
         found = targets if self.classes else torch.zeros(len(targets), dtype=torch.int64)
         return found.cpu().numpy()
+
+    def scored_on(self, part: Literal["test", "validation"]) -> Dataset:
+        """This dataset with the part that models are scored on as its only test examples."""
+        scored = self.validation if part == "validation" and self.validation else self.test
+        return replace(self, test=scored, validation=None)
 
     def to(self, device: torch.device) -> Dataset:
         return replace(self, train=self.train.to(device), test=self.test.to(device))

@@ -15,6 +15,8 @@ from fedtide.core.rng import stream, uniforms
 from fedtide.core.types import Dataset, Group, Ids
 from fedtide.data.partition import Partition
 
+ROUNDING = 1e-9  # 0.29 of 100 examples are 29
+
 
 class Holdings(ABC):
     """The examples that each client holds in each round, as positions in the training examples.
@@ -77,6 +79,22 @@ class Static(Holdings):
         starts = np.cumsum([0, *(len(part.order) for part in parts)])
         offsets = [part.offsets[1:] + start for part, start in zip(parts, starts, strict=False)]
         return cls(np.concatenate([p.order for p in parts]), np.concatenate([[0], *offsets]))
+
+    def without(self, share: float, seed: int) -> tuple[Static, NDArray[np.int64]]:
+        """These stores without a random share of each client's examples, rounded down; and those examples.
+
+        What one client gives away leaves the stores of all clients.
+        """
+        sizes = np.diff(self.offsets)
+        owners = np.repeat(np.arange(self.clients), sizes)
+        order = np.lexsort((stream(seed, "validation").random(len(owners)), owners))
+        rank = np.empty_like(order)
+        rank[order] = np.arange(len(order)) - self.offsets[owners]
+        given = np.floor(share * sizes + ROUNDING).astype(np.int64)
+        taken = np.unique(self.order[rank < given[owners]])
+        stays = ~np.isin(self.order, taken)
+        left = np.bincount(owners[stays], minlength=self.clients)
+        return Static(self.order[stays], np.concatenate([[0], left.cumsum()])), taken
 
     @property
     def clients(self) -> int:
@@ -243,11 +261,15 @@ def counts(
 
 
 def distribute(
-    dataset: Dataset, partition: Partition, groups: Sequence[Group], seed: int
+    dataset: Dataset,
+    partition: Partition,
+    groups: Sequence[Group],
+    seed: int,
+    without: NDArray[np.int64] | None = None,
 ) -> Static:
     """Split the training examples of each group's labels over that group's clients.
 
-    If two groups have a label in common, both split all of its examples.
+    If two groups have a label in common, both split all of its examples. The examples `without` are left out.
     """
     require(
         dataset.classes > 0 or not partition.needs_labels,
@@ -257,11 +279,13 @@ def distribute(
         "Use 'iid', or 'natural' where each example has an owner.",
     )
     targets = dataset.labels
+    free = np.ones(len(targets), dtype=bool)
+    if without is not None:
+        free[without] = False
     parts = []
     for number, group in enumerate(groups):
-        mine = np.arange(len(targets))
-        if group.labels is not None:
-            mine = np.flatnonzero(np.isin(targets, group.labels))
+        fits = free if group.labels is None else free & np.isin(targets, group.labels)
+        mine = np.flatnonzero(fits)
         if not len(mine):
             raise DataError(
                 f"population: the labels {group.labels} of group {number} must occur in the data. "

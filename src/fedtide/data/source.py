@@ -3,16 +3,21 @@
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import inf, isfinite
 from typing import Literal
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
 from fedtide.core.errors import ConfigError, choices, require
 from fedtide.core.kinds import settle
+from fedtide.core.rng import stream
 from fedtide.core.types import Dataset, Group
 from fedtide.data.datasets import DATASETS, load, normalised, place
-from fedtide.data.holdings import Holdings, distribute
+from fedtide.data.holdings import ROUNDING, Holdings, Static, distribute
 from fedtide.data.partition import PARTITIONS, Iid, Partition
 from fedtide.data.stores import STORES, StaticStores, Stores
 
@@ -38,6 +43,11 @@ class Source(ABC):
     def is_here(self) -> bool:
         """Can the data be used without fetching them from a network?"""
 
+    @property
+    def validates(self) -> bool:
+        """Does `deal` take validation examples from the training data?"""
+        return False
+
     def checksum(self) -> str:
         """A checksum of the examples; empty where the settings alone determine them."""
         return ""
@@ -58,6 +68,9 @@ class Data(Source):
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
     stores: Stores = field(default_factory=StaticStores)
+    validation: float = 0.0  # share of the training examples that no client holds
+    # Taken from all training examples before they are dealt, or from the examples of each client.
+    validation_from: Literal["all", "clients"] = "all"
 
     def __post_init__(self) -> None:
         settle(self, "data.partition", "partition", Partition, PARTITIONS)
@@ -72,6 +85,8 @@ class Data(Source):
             require(0 < deviation < inf, "data.std", "positive numbers", deviation)
         for value in self.mean:
             require(isfinite(value), "data.mean", "numbers", value)
+        must = "a share of the training examples in [0, 1)"
+        require(0 <= self.validation < 1, "data.validation", must, self.validation)
 
     @property
     def title(self) -> str:
@@ -81,6 +96,10 @@ class Data(Source):
     def is_here(self) -> bool:
         name = self.name
         return not isinstance(name, str) or place(name) is not None or not DATASETS[name].files
+
+    @property
+    def validates(self) -> bool:
+        return self.validation > 0
 
     def load(self) -> Dataset:
         """Load the dataset into memory."""
@@ -99,12 +118,29 @@ class Data(Source):
 
     def deal(self, groups: Groups, rounds: int, seed: int) -> tuple[Dataset, Holdings]:
         dataset = self.load()
-        return dataset, self.split(dataset, groups(dataset.classes), seed)
+        given, apart = self.split(dataset, groups(dataset.classes), seed)
+        holdings = self.stores.holdings(given, dataset.labels, seed)
+        if apart is not None:
+            validation = dataset.train.some(torch.from_numpy(apart))
+            dataset = replace(dataset, validation=validation)
+        return dataset, holdings
 
-    def split(self, dataset: Dataset, groups: Sequence[Group], seed: int) -> Holdings:
-        """What each client holds."""
-        given = distribute(dataset, self.partition, groups, seed)
-        return self.stores.holdings(given, dataset.labels, seed)
+    def split(
+        self, dataset: Dataset, groups: Sequence[Group], seed: int
+    ) -> tuple[Static, NDArray[np.int64] | None]:
+        """The examples given to each client, and those set apart for validation, if any."""
+        if not self.validation:
+            return distribute(dataset, self.partition, groups, seed), None
+        if self.validation_from == "clients":
+            given = distribute(dataset, self.partition, groups, seed)
+            given, apart = given.without(self.validation, seed)
+        else:
+            shuffled = stream(seed, "validation").permutation(len(dataset.train))
+            apart = np.sort(shuffled[: int(self.validation * len(shuffled) + ROUNDING)])
+            given = distribute(dataset, self.partition, groups, seed, apart)
+        must = "large enough for an example" + " of a client" * (self.validation_from != "all")
+        require(len(apart) > 0, "data.validation", must, self.validation)
+        return given, apart
 
 
 @lru_cache(maxsize=2)

@@ -30,7 +30,7 @@ def is_chain(task: Task) -> bool:
 
 
 def model_traits(task: Task, examples: Examples) -> Traits:
-    """What training steps on three examples show about a model."""
+    """Facts about a model that a training step on three examples shows."""
     index = torch.arange(TRIED, device=examples.device) % len(examples)
     inputs, _ = examples.take(index)
     x, buffers = task.initial

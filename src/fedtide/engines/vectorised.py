@@ -155,7 +155,7 @@ class Vectorised(InProcess):
         return tree_map(lambda whole, some: whole.index_copy(0, index, some), mine, new)
 
     def parts(self, broadcast: Broadcast, chunk: Chunk) -> list[slice]:
-        """Which clients to stack: a function of the work alone, so that results never vary."""
+        """The groups of clients to stack. They depend on the work alone, not on the machine."""
         x, batch = broadcast.down.x, chunk.picks.places.shape[-1] * self.data.examples.width
         each = 4 * (4 * x.numel() + batch)  # model, gradient, direction, optimiser; one batch
         budget = CHUNK_BYTES.get(x.device.type, CHUNK_BYTES_ELSEWHERE)

@@ -161,7 +161,7 @@ class Gate:
         return _some(result._replace(up=sent, facts=facts), stays)
 
     def tested(self, answers: Tested, hostile: Ids, t: int) -> Tested:
-        """The losses that the server accepts: finite ones, after hostile clients have changed theirs."""
+        """The losses that the server accepts: the finite ones, once hostile clients have told lies."""
         if self.attack.share:
             bad = np.isin(answers.ids, hostile)
             answers = answers._replace(losses=self.attack.losses(answers.losses, bad, t))

@@ -31,7 +31,7 @@ class Side(NamedTuple):
     settings: Mapping[str, str]
 
 
-class Group(NamedTuple):
+class MatchedRows(NamedTuple):
     """Rows that are compared: the same setting in several folders, by the number of the folder."""
 
     name: str
@@ -62,7 +62,7 @@ class Across:
         return {key: [one.get(key, "") for one in found] for key in varying(found)}
 
     @cached_property
-    def groups(self) -> list[Group]:
+    def groups(self) -> list[MatchedRows]:
         """The settings that several folders have; if none, the best setting of each folder."""
         named = {
             row.label: side.results.name(row)
@@ -70,14 +70,14 @@ class Across:
             for row in side.results.rows
         }
         labels = dict.fromkeys(row.label for side in self.sides for row in side.results.rows)
-        found = [Group(named[label], dict(self._rows(label))) for label in labels]
+        found = [MatchedRows(named[label], dict(self._rows(label))) for label in labels]
         shared = [group for group in found if len(group.rows) > 1]
         best = {
             number: max(rows, key=lambda row: row.merit)
             for number, side in enumerate(self.sides)
             if (rows := [row for row in side.results.rows if row.final])
         }
-        return shared or [Group("the best setting of each", best)]
+        return shared or [MatchedRows("the best setting of each", best)]
 
     def _rows(self, label: str) -> Iterator[tuple[int, ResultRow]]:
         for number, side in enumerate(self.sides):
@@ -91,9 +91,9 @@ class Across:
         rows = [row for group in self.groups for row in group.rows.values()]
         return [name for name in COMPARED if rows and all(name in row.numbers for row in rows)]
 
-    def pairs(self, metric: str) -> list[tuple[Group, list[Paired]]]:
+    def pairs(self, metric: str) -> list[tuple[MatchedRows, list[Paired]]]:
         """For each group the comparison of its folders, p corrected for all of them."""
-        places: dict[int, tuple[Group, int]] = {}
+        places: dict[int, tuple[MatchedRows, int]] = {}
         numbered = []
         for group in self.groups:
             ids = {len(places) + place: number for place, number in enumerate(group.rows)}

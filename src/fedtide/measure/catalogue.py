@@ -11,7 +11,7 @@ from fedtide.record.folder import StudyFolder
 ENVIRONMENT = ("fedtide", "torch", "machine")  # that may differ between runs
 
 
-class Entry(NamedTuple):
+class ListedRun(NamedTuple):
     """One run of a study, that is, one of its folders."""
 
     folder: StudyFolder
@@ -34,11 +34,13 @@ def studies(out: Path) -> list[Path]:
     return [path for path in inner if StudyFolder.all_of(path)]
 
 
-def entry(folder: StudyFolder) -> Entry:
+def entry(folder: StudyFolder) -> ListedRun:
     """One run of a study."""
     about = folder.read_json("study.json")
     done = len(list(folder.path.glob("cells/*/seed-*/run.json")))
-    return Entry(folder, about, done, len(about["cells"]) * len(about["seeds"]), settings(folder))
+    return ListedRun(
+        folder, about, done, len(about["cells"]) * len(about["seeds"]), settings(folder)
+    )
 
 
 def settings(folder: StudyFolder) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from fedtide.measure.evaluation import IN_A_ROW, TOO_HIGH, has_diverged
 from fedtide.record.line import Line
@@ -34,6 +35,15 @@ def mixed(origins: Iterable[Mapping[str, str]]) -> list[str]:
         return []
     words = [f"{key} {' and '.join(list(values)[:NAMED])}" for key, values in differ.items()]
     return [f"The runs were not all made in the same way: {'; '.join(words)}."]
+
+
+def validated(settings: Iterable[Mapping[str, Any]]) -> list[str]:
+    """A sentence if scores are those of validation examples, from the settings of every cell."""
+    found = {cell.get("evaluation", {}).get("on") for cell in settings}
+    if "validation" not in found:
+        return []
+    some = "Some scores" if len(found) > 1 else "Scores"
+    return [f"{some} are those on validation examples (evaluation.on), not on the test set."]
 
 
 def empty_rounds(lines: Sequence[Line]) -> int:

@@ -14,9 +14,10 @@ IN_A_ROW = 3  # evaluations with such a loss: training has diverged
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """When the global model is tested (after the last round always), and what else is noted."""
+    """When the global model is tested (after the last round always), on what, and what else is noted."""
 
     every: int = 1
+    on: Literal["test", "validation"] = "test"  # validation examples: see data.validation
     probes: tuple[Probe, ...] = ()  # names, objects or functions
     fairness: bool = (
         False  # at the end: accuracy for clients that took part often, rarely and never

@@ -14,15 +14,17 @@ from fedtide.measure.ranks import Ranks, ranked
 from fedtide.record.folder import CellRecord
 
 
-class Problem(NamedTuple):
+class SharedProblem(NamedTuple):
     """A problem and the numbers of the rows that solve it."""
 
     name: str
     rows: Sequence[int]
 
 
-def split(cells: Sequence[CellRecord], settings: Sequence[Mapping[str, Any]]) -> list[Problem]:
-    """The problems of a study; one problem with all rows if no two rows share theirs.
+def split(
+    cells: Sequence[CellRecord], settings: Sequence[Mapping[str, Any]]
+) -> list[SharedProblem]:
+    """The problems of a study; one problem with all rows if no two rows solve the same one.
 
     `settings` has every setting of every cell. Without it, the problem is known from the grid alone.
     """
@@ -32,11 +34,11 @@ def split(cells: Sequence[CellRecord], settings: Sequence[Mapping[str, Any]]) ->
         key = json.dumps([of_problem(cell.settings), posed], sort_keys=True, default=str)
         groups.setdefault(key, []).append(number)
     if len(groups) == 1 or all(len(rows) == 1 for rows in groups.values()):
-        return [Problem("", range(len(cells)))]
+        return [SharedProblem("", range(len(cells)))]
     posed_by_grid = [of_problem(cells[rows[0]].settings) for rows in groups.values()]
     if not all(posed_by_grid):
         posed_by_grid = [{"problem": number + 1} for number in range(len(groups))]
-    return [Problem(*one) for one in zip(names(posed_by_grid), groups.values(), strict=True)]
+    return [SharedProblem(*one) for one in zip(names(posed_by_grid), groups.values(), strict=True)]
 
 
 def _posed(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -51,7 +53,9 @@ def _posed(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def ranks_over(
-    problems: Sequence[Problem], settings: Sequence[Mapping[str, Any]], scores: Sequence[float]
+    problems: Sequence[SharedProblem],
+    settings: Sequence[Mapping[str, Any]],
+    scores: Sequence[float],
 ) -> Ranks | None:
     """The mean ranks of methods over problems, from the settings and the score of every row."""
     if len(problems) < 2:

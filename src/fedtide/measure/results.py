@@ -11,10 +11,10 @@ from functools import cached_property
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from fedtide.measure.cautions import cautions, mixed
+from fedtide.measure.cautions import cautions, mixed, validated
 from fedtide.measure.metrics import Metric, metrics
 from fedtide.measure.names import names
-from fedtide.measure.problems import Problem, ranks_over, split
+from fedtide.measure.problems import SharedProblem, ranks_over, split
 from fedtide.measure.ranks import Ranks
 from fedtide.measure.statistics import Paired, paired
 from fedtide.measure.summary import beside_first, is_even, spread, summarised
@@ -117,7 +117,7 @@ class Results:
     engines: Sequence[str]  # which engines ran, and why
     target: float | None = None  # an accuracy that every finished run reached
     cautions: Sequence[str] = ()  # what to know before trusting the numbers
-    problems: Sequence[Problem] = ()  # rows by the problem that they solve
+    problems: Sequence[SharedProblem] = ()  # rows by the problem that they solve
 
     @classmethod
     def read(cls, folder: StudyFolder) -> Results:
@@ -128,7 +128,8 @@ class Results:
         target = common_target(
             [cell.runs[s] for cell in cells for s in cell.ends if s in cell.runs]
         )
-        problems = split(cells, _all_settings(folder))
+        settings = _all_settings(folder)
+        problems = split(cells, settings)
         beside = beside_first([cell.runs for cell in cells], [one.rows for one in problems])
         rounds = int(about["transition_rounds"])
         rows = [
@@ -138,6 +139,7 @@ class Results:
         ]
         known = cautions((cell.label, cell.runs) for cell in cells)
         known += mixed(origin for cell in cells for origin in cell.origins.values())
+        known += validated(settings)
         return cls(about, rows, list(engines), target, known, problems)
 
     @property

@@ -70,7 +70,7 @@ def energy(q: Problem, k: Floats, f: Floats, p: Floats) -> Floats:
 
 
 def time(q: Problem, k: Floats, f: Floats, p: Floats) -> Floats:
-    """The time, the left side of (5e)."""
+    """Seconds of computation and upload: the left side of (5e)."""
     return q.C * k / f + q.S / rate(q, p)
 
 

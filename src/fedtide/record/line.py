@@ -148,7 +148,7 @@ class StartKeys(TypedDict, total=False):
 
 
 class ParticipationKeys(TypedDict, total=False):
-    """From the participation process, if it knows: see [FAST](fast.md) for snapshots."""
+    """What a participation process may say about a round: see [FAST](fast.md) for snapshots."""
 
     available: Annotated[int, "How many clients could have been drawn."]
     snapshot: Annotated[bool, "Whether this was a snapshot round, drawn uniformly."]

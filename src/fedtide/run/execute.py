@@ -43,6 +43,8 @@ STARTING = 6.0  # seconds until other processes have loaded torch and compiled w
 LONG = 20.0  # seconds of a first run, in which the time to warm up does not count
 SHOWN = 8  # differences between two studies
 
+HOW = "Write run_study(load('study.toml')) for a study file, run(experiment) for an experiment."
+
 log = logging.getLogger("fedtide")
 
 
@@ -85,16 +87,14 @@ def run_study(
     """Run every cell with every seed; results are the same for any number of `jobs` (0: by their length).
 
     Results go to a new folder, `out`/<study>/<number>, or <number>-<name>; earlier ones stay as they are.
-    With `reuse`, runs that another folder of the study has already are taken from there.
-
-    `over_ray` spreads the runs over a Ray cluster instead of over this machine's processes.
+    With `reuse`, runs that another folder of the study has already are taken from there. `over_ray`
+    spreads the runs over a Ray cluster instead of over this machine's processes.
 
     With `resume` the newest run with these settings goes on where it broke off; a finished one is left as
     it is. Where seeds, cells or rounds were added, a new folder begins with all that is there. Once `stop` is
     true every run ends after its round, keeps everything and raises `Stopped`.
     """
-    do = "Write run_study(load('study.toml')) for a study file, run(experiment) for an experiment."
-    expect(study, Study, "fedtide.run_study()", do)
+    expect(study, Study, "fedtide.run_study()", HOW)
     if over_ray:
         check_over_ray(study)
     before = resumable(study, out) if resume else None
@@ -106,16 +106,26 @@ def run_study(
     folder = before or StudyFolder.begin(Path(out) / study.name, name)
     origins = [origin(run_.experiment, study.transition_rounds) for run_ in study.runs]
     with folder.locked():
-        taken = NOTHING
-        if not before:
-            taken = take_over(folder, others, list(zip(study.runs, origins, strict=True)))
-            folder.write(beginning(study, name))
+        taken = NOTHING if before else _begin(study, name, folder, others, origins)
         try:
             _finish(study, folder, origins, jobs, watch, stop, over_ray)
             return replace(conclude(folder), taken=taken)
         except Stopped as stopped:
             stopped.folder = folder.path
             raise
+
+
+def _begin(
+    study: Study,
+    name: str,
+    folder: StudyFolder,
+    others: Sequence[StudyFolder],
+    origins: Sequence[Origin],
+) -> Taken:
+    """Take over what other folders have already, and write what a new folder begins with."""
+    taken = take_over(folder, others, list(zip(study.runs, origins, strict=True)))
+    folder.write(beginning(study, name))
+    return taken
 
 
 def _finish(

@@ -65,6 +65,13 @@ class Experiment:
             self.gate.check_cohorts(self._cohorts())
         self.gate.check(self.algorithm)
         self._check_start()
+        require(
+            self.evaluation.on == "test" or self.data.validates,
+            "evaluation.on",
+            "'test' where no examples are set apart for validation",
+            self.evaluation.on,
+            "Set data.validation, for example to 0.1.",
+        )
         start = self.start
         asks = start.computes or start.tests or start.trigger.listens
         listens = asks or self.participation.listens

@@ -70,6 +70,7 @@ class World:
     def _built(cls, e: Experiment) -> World:
         device = e.engine.place()
         dataset, holdings = e.data.deal(e.population.groups, e.population.length, e.seed)
+        dataset = dataset.scored_on(e.evaluation.on)
         bits = 8 * dataset.train.raw_bytes
         dataset = e.gate.poisoned(dataset.to(device).prepared(PREPARED_BYTES), holdings)
         task = e.train.task(dataset, e.seed, device, e.task)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from fedtide.measure.catalogue import Entry, entry, varying
+from fedtide.measure.catalogue import ListedRun, entry, varying
 from fedtide.record.folder import StudyFolder
 
 SHOWN = 6  # settings that differ; further ones are only counted
@@ -35,12 +35,12 @@ def runs_table(study: Path) -> Table:
     return table
 
 
-def state(one: Entry) -> str:
+def state(one: ListedRun) -> str:
     """`finished`, or `4 of 9 runs`."""
     return "finished" if one.folder.is_finished else f"{one.done} of {one.total} runs"
 
 
-def _differences(one: Entry, keys: Sequence[str]) -> str:
+def _differences(one: ListedRun, keys: Sequence[str]) -> str:
     words = [f"{key} = {one.settings[key]}" for key in keys if one.settings.get(key)]
     more = [f"and {len(words) - SHOWN} more"] if len(words) > SHOWN else []
     return "\n".join([*words[:SHOWN], *more]) or "nothing"

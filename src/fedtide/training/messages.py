@@ -30,7 +30,7 @@ class Broadcast(NamedTuple):
     )
 
     def walk(self, steps: NDArray[np.int64], ages: NDArray[np.int64]) -> Walk:
-        """How clients move that make so many local steps and came so many aggregations ago."""
+        """The walk of clients that make `steps` local steps and have existed for `ages` aggregations."""
         made, age = (torch.as_tensor(each).to(self.down.x) for each in (steps, ages))
         return Walk(made, torch.full_like(made, self.lr), self.rule.weight(made), age)
 

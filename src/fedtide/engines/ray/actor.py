@@ -24,7 +24,7 @@ Array = NDArray[Any]
 
 
 class TableSync(NamedTuple):
-    """Which memories an actor uses in a round, and what has changed about them since its last one."""
+    """The memories that an actor uses in a round, and their changes since the round before."""
 
     table: int  # the number of the memory table
     alive: frozenset[int]  # the actor may delete all other tables

@@ -96,7 +96,7 @@ def _weights(rows: Sequence[ChartRow]) -> list[Chart]:
 def _tests(rows: Sequence[ChartRow]) -> list[Chart]:
     """What clients found when they tested models for a start, and what was taken; the first seed."""
     traces = []
-    for row in rows:
+    for row in (row for row in rows if row.runs):
         lines = first_run(row)[1]
         tested = [line for line in lines if "start_losses" in line]
         sessions = {line["start"]: line["session"] + 1 for line in lines if "start" in line}
