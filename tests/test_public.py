@@ -41,6 +41,7 @@ SURFACE = {
     "from_tensors",
     "from_torch",
     "load",
+    "load_model",
     "run",
     "run_study",
 }

@@ -13,7 +13,7 @@ from typing import Any
 __version__ = version("fedtide")
 
 _HOMES = {
-    "fedtide.config": ("load",),
+    "fedtide.config": ("load", "load_model"),
     "fedtide.core.errors": ("FedTideError",),
     "fedtide.data.own": ("from_huggingface", "from_tensors", "from_torch"),
     "fedtide.data.source": ("Data",),

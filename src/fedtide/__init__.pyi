@@ -34,6 +34,7 @@ from fedtide.algorithms.server import ServerMomentum as ServerMomentum
 from fedtide.algorithms.server import ServerYogi as ServerYogi
 from fedtide.algorithms.smoothing import LabelSmoothing as LabelSmoothing
 from fedtide.config import load as load
+from fedtide.config import load_model as load_model
 from fedtide.core.errors import FedTideError as FedTideError
 from fedtide.data.blank import Blank as Blank
 from fedtide.data.own import from_huggingface as from_huggingface

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fedtide import __version__
-from fedtide.cli import look, results, run, runs
+from fedtide.cli import look, models, results, run, runs
 from fedtide.cli.console import console, remark
 from fedtide.core.errors import FedTideError, TrainingError
 from fedtide.deploy.commands import app as deploy
@@ -28,6 +28,7 @@ for command in (
     results.watch,
     results.figures,
     results.table,
+    models.export,
 ):
     app.command(command.__name__.rstrip("_"))(command)
 app.add_typer(deploy, name="deploy")

@@ -2,5 +2,6 @@
 
 from fedtide.config.build import build, convert, settings
 from fedtide.config.load import STUDY_KEYS, load, put, study
+from fedtide.config.model import load_model
 
-__all__ = ["STUDY_KEYS", "build", "convert", "load", "put", "settings", "study"]
+__all__ = ["STUDY_KEYS", "build", "convert", "load", "load_model", "put", "settings", "study"]

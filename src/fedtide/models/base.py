@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,14 @@ from fedtide.core.errors import ConfigError, require
 Shape = tuple[int, ...]  # of one input, without the batch
 
 _OTHER_MODEL = "Choose a model for such data; linear and mlp take numbers of any shape."
+
+
+class MadeFor(NamedTuple):
+    """What a model is built for: the arguments of `ModelSpec.build`."""
+
+    shape: Shape
+    classes: int
+    vocabulary: int = 0
 
 
 class EmbedHead(nn.Module):

@@ -8,7 +8,7 @@
             identity.json     cell and seed of this run; code, data and settings that made it
             journal.jsonl     one JSON line per round
             checkpoints/      the state of the run; of a finished one, that before its last round, if small
-            model.safetensors the final model
+            model.safetensors the final model and what it is
             run.json          metrics of the run, its engine
         summary.json          means and standard deviations over the seeds, for other tools
         report.html           the same to look at
@@ -28,12 +28,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from safetensors.torch import save
-
 from fedtide.core.errors import OutputError
-from fedtide.core.layout import Layout
-from fedtide.core.types import Model
-from fedtide.record.files import write_bytes, write_json, write_text, writing
+from fedtide.record.files import write_json, write_text, writing
 from fedtide.record.journal import read
 from fedtide.record.line import Line
 
@@ -225,12 +221,6 @@ def number_of(path: Path) -> int:
 def slug(label: str) -> str:
     """A label as part of a folder name: short, and valid on every file system."""
     return re.sub(r"[^a-z0-9.]+", "-", label.lower())[:60].strip("-.") or "all"
-
-
-def write_model(path: Path, model: Model, layout: Layout) -> None:
-    """Write the model by parameter name, as safetensors."""
-    tensors = {**layout.unpack(model.x), **model.buffers}
-    write_bytes(path, save({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}))
 
 
 def labelled(settings: Mapping[str, Any]) -> str:

@@ -20,9 +20,10 @@ from fedtide.measure.metrics import Metric
 from fedtide.measure.results import Results
 from fedtide.record.checkpoint import Checkpoints, Stopped
 from fedtide.record.files import write_json
-from fedtide.record.folder import StudyFolder, write_model
+from fedtide.record.folder import StudyFolder
 from fedtide.record.journal import Journal, read
 from fedtide.record.line import Line, Progress
+from fedtide.record.model import write_model
 from fedtide.record.settings import differences
 from fedtide.run.loop import run
 from fedtide.run.origin import Origin, origin
@@ -302,7 +303,8 @@ def run_one(
     finally:
         journal.close()
     metrics = history.metrics(transition_rounds)
-    write_model(folder / "model.safetensors", history.model, history.layout)
+    about = {"study": run_.study, "setting": run_.label, **history.about_model()}
+    write_model(folder / "model.safetensors", history.model, history.layout, about)
     write_json(folder / "run.json", {"metrics": metrics, "engine": history.engine})
     checkpoints.conclude()
     return metrics

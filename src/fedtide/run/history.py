@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
 
 from fedtide.core.layout import Layout
-from fedtide.core.types import Model
+from fedtide.core.types import Dataset, Model
 from fedtide.measure.metrics import Metric, metrics
 from fedtide.record.line import Line
+from fedtide.record.model import described_model, filled
 from fedtide.run.experiment import Experiment
 from fedtide.show.notebook import card, figure, frame
+from fedtide.training.train import made_for
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -26,6 +31,22 @@ class History:
     model: Model
     layout: Layout  # where each parameter lies in model.x
     engine: str  # which engine ran, and why
+    sample: Dataset  # the first example of each part of the data, as it is stored
+
+    def module(self) -> nn.Module:
+        """The final model as a module of its own, in evaluation mode."""
+        train = self.experiment.train
+        module = copy.deepcopy(train.module(made_for(self.sample), self.experiment.seed))
+        values = {**self.layout.unpack(self.model.x), **self.model.buffers}
+        return filled(module, values, "history.module()")
+
+    def about_model(self) -> dict[str, Any]:
+        """What the final model's file says about it, as JSON."""
+        tested = [line for line in self.rounds if line["accuracy"] is not None]
+        score = {"name": "accuracy", "value": tested[-1]["accuracy"]} if tested else None
+        train = self.experiment.train
+        told = described_model(train.model, made_for(self.sample), self.sample)
+        return {**told, "seed": self.experiment.seed, "rounds": len(self.rounds), "score": score}
 
     def metrics(self, transition_rounds: int = 10) -> dict[str, Metric]:
         """Accuracy, accuracy after transitions, time: see `fedtide.measure.metrics`."""

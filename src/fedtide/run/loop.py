@@ -71,7 +71,7 @@ def run(
             now = rounds.observe(e, now, Round(t, done.ids, line))
             checkpoints.after(t + 1, now, world.engine.memory, journal)
             timer.lap("record")  # counted with the next round
-        return History(e, journal.lines, now.model, world.layout, world.engine.why)
+        return History(e, journal.lines, now.model, world.layout, world.engine.why, world.sample)
 
 
 def resumed(

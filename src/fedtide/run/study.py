@@ -89,7 +89,7 @@ class Study:
     def runs(self) -> list[Run]:
         """Every run of the study, cells x seeds, or of its shard."""
         runs = [
-            Run(number, cell.label, replace(cell.experiment, seed=seed))
+            Run(number, cell.label, replace(cell.experiment, seed=seed), self.name)
             for number, cell in enumerate(self.cells)
             for seed in self.seeds
         ]
@@ -102,6 +102,7 @@ class Run(NamedTuple):
     cell: int
     label: str
     experiment: Experiment
+    study: str = ""
 
 
 def described(study: Study) -> dict[str, Any]:

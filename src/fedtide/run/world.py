@@ -54,6 +54,7 @@ class World:
     engine: Engine
     train: Train
     hostile: Ids  # clients that an attack controls
+    sample: Dataset  # the first example of each part, as it is stored
     bits_per_example: int = 0  # of an input as it is stored
     population: int = 0  # clients that exist now
     _known_traffic: dict[Any, tuple[int, int]] = field(default_factory=dict)
@@ -71,14 +72,14 @@ class World:
         device = e.engine.place()
         dataset, holdings = e.data.deal(e.population.groups, e.population.length, e.seed)
         dataset = dataset.scored_on(e.evaluation.on)
-        bits = 8 * dataset.train.raw_bytes
+        bits, sample = 8 * dataset.train.raw_bytes, dataset.some(1)
         dataset = e.gate.poisoned(dataset.to(device).prepared(PREPARED_BYTES), holdings)
         task = e.train.task(dataset, e.seed, device, e.task)
         e.privacy.check_buffers(task.initial.buffers, e.train.buffers)
         clients = ClientData(dataset.train, holdings, e.train, e.seed)
         engine = e.engine.build(task, clients, e.train, e.algorithm)
         hostile = e.attack.members(holdings.clients, e.seed)
-        return cls(dataset, engine, e.train, hostile, bits)
+        return cls(dataset, engine, e.train, hostile, sample, bits)
 
     def __enter__(self) -> Self:
         # One thread per operator: engines use threads across clients, which leaves every bit in place.

@@ -15,7 +15,7 @@ from fedtide.core.rng import torch_seed
 from fedtide.core.types import Buffers, Dataset
 from fedtide.data.batches import Batching
 from fedtide.models import MODELS
-from fedtide.models.base import ModelSpec
+from fedtide.models.base import MadeFor, ModelSpec
 from fedtide.models.dense import Linear
 from fedtide.tasks.objective import Objective
 from fedtide.tasks.task import Task
@@ -62,7 +62,7 @@ class Train(Batching):
         self, dataset: Dataset, seed: int, device: torch.device, objective: Objective | None = None
     ) -> Task:
         """The model as a task for this dataset, freshly initialised."""
-        task = Task(self._module(dataset, seed).to(device), objective)
+        task = Task(self.module(made_for(dataset), seed).to(device), objective)
         task.objective.check_targets(dataset)
         inputs, targets = dataset.train.between(0, 2)
         logits = task.view(*task.initial, inputs).logits
@@ -76,13 +76,13 @@ class Train(Batching):
         task.objective.check(logits, targets, dataset, task.name)
         return task
 
-    def _module(self, dataset: Dataset, seed: int) -> nn.Module:
-        """The model for this dataset, with its first weights."""
+    def module(self, wanted: MadeFor, seed: int) -> nn.Module:
+        """The model for such data, with its first weights; a module from Python is the user's own."""
         module = self.model
         if isinstance(module, ModelSpec):
             with torch.random.fork_rng():
                 torch.manual_seed(torch_seed(seed, "model"))
-                module = module.build(dataset.shape, dataset.classes, dataset.vocabulary)
+                module = module.build(*wanted)
         lazy = [name for name, part in module.named_parameters() if is_lazy(part)]
         require(
             not lazy,
@@ -92,3 +92,8 @@ class Train(Batching):
             "Call the module once on an example, or use layers that are not lazy.",
         )
         return module
+
+
+def made_for(dataset: Dataset) -> MadeFor:
+    """What a model for this dataset is built for."""
+    return MadeFor(dataset.shape, dataset.classes, dataset.vocabulary)
