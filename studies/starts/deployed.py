@@ -62,7 +62,11 @@ for start in STARTS:
         lines = deployed(Path(folder), start)
     accuracy = [100 * line["accuracy"] for line in lines]
     for t, line in list(enumerate(lines))[1:]:
-        changes = [f"{line[key]['ids']} {key}" for key in ("arrived", "left") if line.get(key)]
+        changes = [
+            f"{line[key]['ids']} {key}"
+            for key in ("arrived", "left")
+            if line.get(key, {}).get("ids")
+        ]
         if changes:
             numbers = (accuracy[t - 1], accuracy[t], accuracy[min(t + 3, len(lines) - 1)])
             cells = (f"{number:.1f}" for number in numbers)
