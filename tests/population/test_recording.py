@@ -158,8 +158,9 @@ def test_a_missing_file(tmp_path):
 
 def test_without_pyarrow_parquet_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr(recording, "find_spec", lambda name: None)
+    monkeypatch.setattr("fedtide.core.errors.find_spec", lambda name: None)
     (tmp_path / "v.parquet").write_bytes(b"x")
-    with pytest.raises(DataError, match=r'pip install "fedtide\[parquet\]"'):
+    with pytest.raises(FedTideError, match=r'pip install "fedtide\[parquet\]"'):
         VisitTrace(file=str(tmp_path / "v.parquet"))
 
 

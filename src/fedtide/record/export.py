@@ -64,6 +64,12 @@ def to_huggingface(module: nn.Module, path: Path) -> None:
 
 def inputs_of(about: Mapping[str, Any]) -> tuple[tuple[int, ...], torch.dtype]:
     """Shape and type of one input, from what a model file says."""
+    if "named" in about["inputs"]:
+        got = f"the inputs {', '.join(about['inputs']['named'])}"
+        raise OutputError(
+            f"fedtide export --format onnx needs a model with one input without a name. Got {got}. "
+            "Export a state dict, or a Hugging Face folder."
+        )
     return tuple(about["made_for"]["shape"]), getattr(torch, about["inputs"]["dtype"])
 
 

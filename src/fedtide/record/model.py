@@ -87,12 +87,20 @@ def described_model(
     Pixels are numbers in [0, 1], less `mean` and divided by `std` of their channel where these are given.
     """
     first = sample.train
-    inputs: dict[str, Any] = {"dtype": str(first.between(0, 1)[0].dtype).removeprefix("torch.")}
-    if first.inputs.dtype == torch.uint8:
+    ready, raw = first.between(0, 1)[0], first.tensor
+    if not isinstance(ready, Tensor):
+        dtypes = {name: _dtype(each) for name, each in ready.items()}
+        return {"model": _table(model), "made_for": made_for._asdict(), "inputs": {"named": dtypes}}
+    inputs: dict[str, Any] = {"dtype": _dtype(ready)}
+    if raw is not None and raw.dtype == torch.uint8:
         inputs["pixels"] = "[0, 1]"
     if first.mean:
         inputs |= {"mean": list(first.mean), "std": list(first.std)}
     return {"model": _table(model), "made_for": made_for._asdict(), "inputs": inputs}
+
+
+def _dtype(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
 
 
 def _table(model: ModelSpec | nn.Module) -> dict[str, Any]:

@@ -45,7 +45,7 @@ def facts(trace: VisitTrace) -> Iterator[tuple[str, str]]:
     yield "turnover", f"{seen.turnover:.1%} of the clients per round"
     for why, count in found.dropped.items():
         if count:
-            yield "dropped", f"{count:,} visits: {why}"
+            yield "dropped", f"{count:,} of the visits: {why}"
     yield "over time", bars(seen.present)
 
 
