@@ -67,7 +67,7 @@ def test_from_run_to_run(tmp_path, monkeypatch):
     assert [line["start"] for line in lines if "start" in line] == [2, 3]
     again = run_study(config.study("second", table), tmp_path, jobs=1)
     assert sum(again.taken.whole.values()) == 1
-    (kept / "current.safetensors").write_bytes((kept / "0000.safetensors").read_bytes())
+    (kept / "current-0001.safetensors").write_bytes((kept / "0000.safetensors").read_bytes())
     changed = run_study(config.study("second", table), tmp_path, jobs=1)
     assert not changed.taken.whole
 

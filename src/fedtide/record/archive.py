@@ -1,9 +1,9 @@
 """Archives in folders: the models of earlier sessions, from which a later run may go on.
 
-    <folder>/0000.safetensors ...   one model per session, with its gradient if the start computed one
-    <folder>/current.safetensors    the model that the run ended with
-    <folder>/pilot.safetensors      the pilot model, if the start has one
-    <folder>/archive.json           written last: number, clients and training accuracy of each session
+    <folder>/0000.safetensors ...       one model per session, with its gradient if the start computed one
+    <folder>/current-0007.safetensors   the model that the run ended with, after session 7
+    <folder>/pilot.safetensors          the pilot model, if the start has one
+    <folder>/archive.json               written last: number, clients and training accuracy of each session
 
 Without archive.json, every safetensors file is the model of one session, in the order of their names, and the
 last one is the current model. So models of any origin may be put into a folder.
@@ -25,7 +25,7 @@ from torch import Tensor
 from fedtide.core.errors import ConfigError, require
 from fedtide.core.layout import Layout
 from fedtide.core.types import Model, Nothing
-from fedtide.record.files import write_bytes, write_json
+from fedtide.record.files import write_bytes, write_text
 from fedtide.starts.archive import NONE, Archive, Past
 
 ABOUT = "archive.json"
@@ -41,7 +41,10 @@ class StoredArchive(NamedTuple):
 
 
 def write_archive(folder: Path, stored: StoredArchive, layout: Layout) -> None:
-    """Write an archive; it counts once archive.json is there."""
+    """Write an archive, or bring an older one of the same sessions up to date.
+
+    It counts once archive.json is there, so that a crash at any moment leaves the older one.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     archive, sessions = stored.archive, []
     for past in archive.past:
@@ -57,8 +60,27 @@ def write_archive(folder: Path, stored: StoredArchive, layout: Layout) -> None:
         )
     if not isinstance(archive.pilot, Nothing):
         _write(folder / "pilot.safetensors", archive.pilot, layout)
-    _write(folder / "current.safetensors", stored.model, layout)
-    write_json(folder / ABOUT, {"format": 1, "number": stored.number, "sessions": sessions})
+    current = f"current-{stored.number:04}.safetensors"
+    _write(folder / current, stored.model, layout)
+    about = {"format": 1, "number": stored.number, "current": current, "sessions": sessions}
+    _conclude(folder, json.dumps(about, indent=2), current)
+
+
+def copy_archive(source: Path, folder: Path) -> None:
+    """Bring an archive up to date with another one, which went on from it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in source.glob("*.safetensors"):
+        write_bytes(folder / path.name, path.read_bytes())
+    about = (source / ABOUT).read_text(encoding="utf-8")
+    _conclude(folder, about, json.loads(about)["current"])
+
+
+def _conclude(folder: Path, about: str, current: str) -> None:
+    """Make the archive count, and remove the current models of older ones."""
+    write_text(folder / ABOUT, about)
+    for older in folder.glob("current-*.safetensors"):
+        if older.name != current:
+            older.unlink()
 
 
 def read_archive(folder: Path, like: Model, layout: Layout) -> StoredArchive:
@@ -77,11 +99,11 @@ def read_archive(folder: Path, like: Model, layout: Layout) -> StoredArchive:
             )
             for one in told["sessions"]
         ]
-        number = int(told["number"])
+        number, current = int(told["number"]), folder / str(told["current"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise _wrong(about, f"{type(error).__name__}: {error}") from error
     pilot = folder / "pilot.safetensors"
-    model, _ = _read(folder / "current.safetensors", like, layout)
+    model, _ = _read(current, like, layout)
     first = _read(pilot, like, layout)[0] if pilot.exists() else Nothing()
     return StoredArchive(Archive(first, tuple(sessions)), number, model)
 
