@@ -35,11 +35,12 @@ def list_(
     if kind:
         _explain(room, kind)
         return
-    table = _table("kind", "what", "settings (default)")
     if room == "datasets":
+        table = _table("dataset", "what", "labels")
         for name, info in DATASETS.items():
-            table.add_row(name, info.description, f"{info.classes} labels")
+            table.add_row(name, info.description, str(info.classes))
     else:
+        table = _table("kind", "what", "settings (default)")
         for name, found in ROOMS[room].items():
             table.add_row(name, escape(first_sentence(found)), escape(_settings(found)))
     console.print(table)
