@@ -30,6 +30,7 @@ from fedtide.core.types import (
     Examples,
     Group,
     Ids,
+    Inputs,
     Model,
     Nothing,
     Outputs,
@@ -62,6 +63,9 @@ from fedtide.population.sessions import Population
 from fedtide.show.trackers.base import Logbook, Tracked, Tracker
 from fedtide.starts.base import Beginning, Begun, Start
 from fedtide.starts.trigger import Era, Situation, Trigger
+from fedtide.tasks.losses import Loss
+from fedtide.tasks.objective import Objective
+from fedtide.tasks.scores import Score, Sums
 from fedtide.tasks.task import Task
 from fedtide.training.messages import Broadcast, Report, Row
 from fedtide.training.optimisers import Rule
@@ -102,17 +106,20 @@ __all__ = [
     "Holdings",
     "Ids",
     "InProcess",
+    "Inputs",
     "Layout",
     "Load",
     "Logbook",
     "Look",
     "Loop",
     "LoopSettings",
+    "Loss",
     "Model",
     "ModelSpec",
     "Moment",
     "Network",
     "Nothing",
+    "Objective",
     "Outputs",
     "Participation",
     "Partition",
@@ -126,6 +133,7 @@ __all__ = [
     "Row",
     "Rule",
     "Schedule",
+    "Score",
     "Send",
     "Server",
     "ServerRule",
@@ -135,6 +143,7 @@ __all__ = [
     "Start",
     "Static",
     "Stores",
+    "Sums",
     "Survey",
     "Task",
     "Teacher",

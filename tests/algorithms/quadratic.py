@@ -12,6 +12,7 @@ from fedtide.algorithms.base import Context
 from fedtide.core.types import Cohort, Examples
 from fedtide.data.batches import Batching, ClientData
 from fedtide.data.holdings import Static
+from fedtide.tasks.objective import Classification
 from fedtide.tasks.task import Task
 from fedtide.training.optimisers import Sgd
 from tests.worlds import build_engine, settings_of, train_cohort
@@ -47,7 +48,7 @@ class Parabolas:
         # Every step sees all of a client's data.
         whole = Batching(batch_size=max(sizes), epochs=STEPS)
         examples = Examples(torch.zeros(len(values), 1), values)
-        task = Task(Constant(0.0), half_square)
+        task = Task(Constant(0.0), Classification(loss=half_square))
         data = ClientData(examples, self.holdings, whole, seed=0)
         self.engine = build_engine(settings_of(kind=kind, workers=1, device="cpu"), task, data)
         self.server = algorithm.init(task.initial.x, Context(task.layout, len(targets)))

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from torch import nn
 
 from fedtide.algorithms.continuous import Continuous, Server
 from fedtide.algorithms.fedacg import FedACG
@@ -12,6 +13,7 @@ from fedtide.algorithms.moon import Moon
 from fedtide.algorithms.scaffold import Scaffold
 from fedtide.core.errors import ConfigError
 from fedtide.core.types import Batch, Nothing, Outputs
+from fedtide.tasks.task import Task
 from fedtide.training.client import added
 from fedtide.training.messages import Broadcast
 from fedtide.training.optimisers import Sgd
@@ -19,6 +21,7 @@ from fedtide.training.optimisers import Sgd
 X, TEACHER = torch.tensor([1.0]), torch.tensor([7.0])
 DOWN = Server(X, Nothing(), TEACHER)
 STUDENT = Outputs(torch.zeros(1, 1), torch.tensor([[0.0, 0.0]]))  # 1/2, 1/2
+TASK = Task(nn.Linear(1, 2))
 BATCH = Batch(torch.zeros(1, 1), torch.zeros(1, dtype=torch.long), torch.ones(1))
 OLD = torch.tensor([[math.log(3.0), 0.0]])  # 3/4, 1/4
 
@@ -33,7 +36,7 @@ def test_kl():
     algorithm = Continuous(weight=2.0)
     assert algorithm.penalty(X, STUDENT, BATCH, look, DOWN, Nothing()) == 0
     broadcast = Broadcast(algorithm, Sgd(), 0.1, DOWN, {}, 0)
-    value = added(broadcast, X, STUDENT, BATCH, look, Nothing())
+    value = added(TASK, broadcast, X, STUDENT, BATCH, look, Nothing())
     assert value.tolist() == pytest.approx([2 * (0.75 * math.log(1.5) - 0.25 * math.log(2))])
 
 

@@ -50,7 +50,7 @@ def retold():
     x, terms, story = task.initial.x, None, []
 
     def loss(y, batch):
-        each = task.loss(task.view(y, {}, batch.inputs).logits, batch.targets)
+        each = task.losses(task.view(y, {}, batch.inputs).logits, batch.targets)
         return (each * batch.mask).sum() / batch.mask.sum()
 
     for t, members in enumerate(COHORTS):
@@ -170,7 +170,7 @@ def test_a_survey_sees_every_example_once(kind):
         batch = engine.batch(everything, np.ones(len(everything), dtype=bool))
 
         def loss(y, batch=batch):
-            return engine.task.loss(
+            return engine.task.losses(
                 engine.task.view(y, {}, batch.inputs).logits, batch.targets
             ).mean()
 

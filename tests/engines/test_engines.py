@@ -111,7 +111,7 @@ def test_a_round_is_what_plain_pytorch_does(kind, rule):
         moved, loss, accuracy = plain_round(module().double(), rule, data, client, lr)
         torch.testing.assert_close(result.up.delta[client], moved, atol=1e-9, rtol=0)
         assert float(result.training.loss[client]) == pytest.approx(loss, abs=1e-9)
-        assert float(result.training.accuracy[client]) == pytest.approx(accuracy, abs=1e-9)
+        assert float(result.training.credit[client]) == pytest.approx(accuracy, abs=1e-9)
 
 
 @pytest.mark.portable
@@ -172,12 +172,12 @@ def test_evaluation_is_that_of_plain_pytorch(kind, workers):
     engine = build(kind, net, data, workers=workers)
     index = torch.arange(0, 2100, 2)
     with closing(engine):
-        accuracy, loss = engine.evaluate(engine.task.initial, data.examples.some(index))
+        scores = engine.evaluate(engine.task.initial, data.examples.some(index))
     with torch.no_grad():
         logits = net.eval()(data.examples.inputs[index])
     targets = data.examples.targets[index]
-    assert accuracy == pytest.approx(float((logits.argmax(1) == targets).float().mean()))
-    assert loss == pytest.approx(float(cross_entropy(logits, targets)), rel=1e-5)
+    assert scores.accuracy == pytest.approx(float((logits.argmax(1) == targets).float().mean()))
+    assert scores.loss == pytest.approx(float(cross_entropy(logits, targets)), rel=1e-5)
 
 
 @kinds

@@ -75,7 +75,7 @@ def test_the_count_by_hand():
 def evaluated(world, population, t):
     """The untrained model's test loss in round t."""
     world.enter(population.at(t))
-    return world.evaluate(t, world.initial)[1]
+    return world.evaluate(t, world.initial).loss
 
 
 def test_the_untrained_loss_is_that_of_the_sessions_test_set(monkeypatch):

@@ -84,7 +84,7 @@ def test_the_gradient_is_that_of_the_module():
     task = Task(module)
     y = task.initial.x.clone().requires_grad_()
     out, _ = task.train(y, task.initial.buffers, batch)
-    (gradient,) = torch.autograd.grad(task.loss(out.logits, targets).mean(), y)
+    (gradient,) = torch.autograd.grad(task.losses(out.logits, targets).mean(), y)
     cross_entropy(module.train()(batch), targets).backward()
     theirs = task.layout.pack({name: p.grad for name, p in module.named_parameters()})
     torch.testing.assert_close(gradient, theirs)

@@ -305,7 +305,8 @@ def test_a_class_of_modules_is_a_model():
 @pytest.mark.parametrize("model", [Pair, Pair()])
 def test_a_model_returns_one_tensor(model):
     assert str(failed(train=Train(model=model, steps=1))) == (
-        "train.model must be a module whose forward returns one tensor, the outputs of Pair. Got 'tuple'. "
+        "train.model must be a module whose forward returns one tensor, the outputs of Pair, or has them as "
+        "`logits`. Got 'tuple'. "
         "Return the outputs alone, or wrap the module in one that does."
     )
 

@@ -8,7 +8,8 @@ from fedtide.models.dense import Mlp
 from fedtide.population.sessions import Fixed
 from fedtide.run.experiment import Experiment
 from fedtide.run.loop import run
-from fedtide.tasks.task import cross_entropy
+from fedtide.tasks.losses import CrossEntropy
+from fedtide.tasks.objective import Classification
 from fedtide.training.train import Train
 from tests.worlds import settings_of
 
@@ -16,7 +17,8 @@ from tests.worlds import settings_of
 def experiment(loss, kind):
     return Experiment(
         population=Fixed(clients=4, rounds=2),
-        train=Train(model=Mlp(hidden=(8,)), steps=3, batch_size=8, loss=loss),
+        task=Classification(loss=loss),
+        train=Train(model=Mlp(hidden=(8,)), steps=3, batch_size=8),
         engine=settings_of(kind=kind, workers=1),
     )
 
@@ -28,7 +30,7 @@ def test_a_loss_that_is_one_number_is_refused(kind, reduction):
     with pytest.raises(ConfigError) as caught:
         run(experiment(nn.CrossEntropyLoss(reduction=reduction), kind), watch=seen.append)
     assert str(caught.value) == (
-        "train.loss must be one value per example: a tensor of shape (2,) for 2 examples. Got (). "
+        "task.loss must be one value per example: a tensor of shape (2,) for 2 examples. Got (). "
         'Write reduction="none", as in nn.CrossEntropyLoss(reduction="none").'
     )
     assert seen == []  # before the first round
@@ -38,6 +40,6 @@ def test_a_loss_that_is_one_number_is_refused(kind, reduction):
 def test_a_loss_of_your_own(kind):
     """One value per example: the same numbers as the default, which is the same loss."""
     own = run(experiment(nn.CrossEntropyLoss(reduction="none"), kind)).rounds
-    default = run(experiment(cross_entropy, kind)).rounds
+    default = run(experiment(CrossEntropy(), kind)).rounds
     for key in ("loss", "train_loss", "accuracy"):
         assert [line[key] for line in own] == pytest.approx([line[key] for line in default])

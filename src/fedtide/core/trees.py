@@ -30,6 +30,11 @@ def leaves(tree: Any) -> Iterator[Tensor]:
             yield from leaves(part)
 
 
+def width(tree: Any) -> int:
+    """How many numbers a row of a stacked tree has."""
+    return sum(leaf.shape[1:].numel() for leaf in leaves(tree))
+
+
 def size_bytes(tree: Any) -> int:
     """Bytes of all tensors of `tree`."""
     return sum(leaf.nbytes for leaf in leaves(tree))

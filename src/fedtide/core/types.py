@@ -16,9 +16,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedtide.core.trees import leaves, size_bytes, tree_map, width
+
 Vector = Tensor  # [dim]: a model, a gradient, an update
 Buffers = Mapping[str, Tensor]  # tensors of a model that are not trained (BatchNorm statistics)
 Ids = NDArray[np.int64]  # client ids
+Inputs = Tensor | Mapping[str, Tensor]  # of a model; a mapping is passed on as keyword arguments
 
 
 class Nothing(NamedTuple):
@@ -26,17 +29,17 @@ class Nothing(NamedTuple):
 
 
 class Outputs(NamedTuple):
-    """A model's features and logits for a batch."""
+    """A model's features and outputs for a batch."""
 
     features: Tensor  # [B, ...]: embed(inputs)
-    logits: Tensor  # [B, classes]: head(features)
+    logits: Tensor  # [B, ...]: head(features); of a classifier [B, classes]
 
 
 class Batch(NamedTuple):
     """The examples of one local step; rows with mask 0 are padding."""
 
-    inputs: Tensor  # [B, ...]
-    targets: Tensor  # [B]
+    inputs: Inputs  # [B, ...]
+    targets: Tensor  # [B, ...]
     mask: Tensor  # [B]
 
 
@@ -50,10 +53,19 @@ class Walk(NamedTuple):
 
 
 class Training(NamedTuple):
-    """A client's mean loss and accuracy while it trained, over all examples it used."""
+    """A client's mean loss and credit while it trained, over all examples it used."""
 
     loss: Tensor
-    accuracy: Tensor
+    credit: Tensor  # accuracy, or minus the loss in tasks without right and wrong answers
+
+
+class Scores(NamedTuple):
+    """How good a model is on some examples."""
+
+    score: float  # the first metric of the task
+    loss: float
+    accuracy: float | None  # None in tasks without right and wrong answers
+    metrics: Mapping[str, float] = {}  # those that the task names
 
 
 class Model(NamedTuple):
@@ -178,8 +190,8 @@ class Round(NamedTuple):
 class Examples:
     """Inputs and targets; uint8 images become floats in [0, 1], normalised, when taken or `prepared`."""
 
-    inputs: Tensor  # [N, ...]: uint8 images, float features or tokens of any other integer type
-    targets: Tensor  # [N]
+    inputs: Inputs  # [N, ...]: uint8 images, float features or tokens of any other integer type
+    targets: Tensor  # [N] labels, or [N, ...] numbers of any type
     mean: tuple[float, ...] = ()  # per channel, of inputs in [0, 1]; empty: not normalised
     std: tuple[float, ...] = ()
     rows: Tensor | None = None  # [N]: row of `inputs` of each example, where examples share inputs
@@ -187,31 +199,54 @@ class Examples:
     def __len__(self) -> int:
         return len(self.targets)
 
-    def take(self, index: Tensor) -> tuple[Tensor, Tensor]:
+    @property
+    def device(self) -> torch.device:
+        """Where the examples are."""
+        return self.targets.device
+
+    @property
+    def tensor(self) -> Tensor | None:
+        """All inputs, if they are one tensor in memory; None if they have names."""
+        return self.inputs if isinstance(self.inputs, Tensor) else None
+
+    @property
+    def width(self) -> int:
+        """How many numbers one input has."""
+        return width(self.inputs)
+
+    @property
+    def raw_bytes(self) -> int:
+        """Bytes of one input as it is stored."""
+        return size_bytes(tree_map(lambda leaf: leaf[:1], self.inputs))
+
+    def take(self, index: Tensor) -> tuple[Inputs, Tensor]:
         """Inputs and targets at `index`, of any shape."""
         return self.inputs_at(index), self.targets[index]
 
-    def inputs_at(self, index: Tensor) -> Tensor:
+    def inputs_at(self, index: Tensor) -> Inputs:
         """Inputs at `index`, ready for a model."""
         places = index if self.rows is None else self.rows[index]
-        # index_select copies whole rows, which is faster than indexing with [index].
-        rows = self.inputs.index_select(0, places.reshape(-1))
-        return self.ready(rows.view(*index.shape, *self.inputs.shape[1:]))
 
-    def between(self, first: int, last: int) -> tuple[Tensor, Tensor]:
+        def taken(leaf: Tensor) -> Tensor:
+            # index_select copies whole rows, which is faster than indexing with [index].
+            found = leaf.index_select(0, places.reshape(-1))
+            return found.view(*index.shape, *leaf.shape[1:])
+
+        return self.ready(tree_map(taken, self.inputs))
+
+    def between(self, first: int, last: int) -> tuple[Inputs, Tensor]:
         """Inputs and targets of the examples from `first` to before `last`, as views where possible."""
         span = slice(first, last)
-        inputs = self.inputs[span] if self.rows is None else self.inputs[self.rows[span]]
-        return self.ready(inputs), self.targets[span]
+        places = span if self.rows is None else self.rows[span]
+        return self.ready(tree_map(lambda leaf: leaf[places], self.inputs)), self.targets[span]
 
-    def ready(self, inputs: Tensor) -> Tensor:
+    def ready(self, inputs: Inputs) -> Inputs:
         """Raw inputs as a model takes them: images as normalised floats, tokens as int64."""
-        if inputs.dtype == torch.uint8:
-            inputs = inputs.to(torch.get_default_dtype()).div_(255)
-        elif not inputs.is_floating_point():
-            inputs = inputs.long()  # tokens may be stored in fewer bytes
-        if self.mean:
-            shape = (len(self.mean),) + (1,) * (self.inputs.dim() - 2)
+        if not isinstance(inputs, Tensor):
+            return {name: _numbers(leaf) for name, leaf in inputs.items()}
+        inputs = _numbers(inputs)
+        if self.mean and self.tensor is not None:
+            shape = (len(self.mean),) + (1,) * (self.tensor.dim() - 2)
             mean = torch.tensor(self.mean, device=inputs.device).view(shape)
             std = torch.tensor(self.std, device=inputs.device).view(shape)
             inputs = (inputs - mean).div_(std)
@@ -220,24 +255,36 @@ class Examples:
     def some(self, index: Tensor) -> Examples:
         """Only the examples at `index` [n], with only the inputs that they use."""
         index = index.to(self.targets.device)
-        if self.rows is None:
-            return replace(self, inputs=self.inputs[index], targets=self.targets[index])
-        used, rows = torch.unique(self.rows[index], return_inverse=True)
-        return replace(self, inputs=self.inputs[used], targets=self.targets[index], rows=rows)
+        targets, used, rows = self.targets[index], index, None
+        if self.rows is not None:
+            used, rows = torch.unique(self.rows[index], return_inverse=True)
+        inputs = tree_map(lambda leaf: leaf[used], self.inputs)
+        return replace(self, inputs=inputs, targets=targets, rows=rows)
 
     def to(self, device: torch.device) -> Examples:
         rows = None if self.rows is None else self.rows.to(device)
-        return replace(
-            self, inputs=self.inputs.to(device), targets=self.targets.to(device), rows=rows
-        )
+        inputs = tree_map(lambda leaf: leaf.to(device), self.inputs)
+        return replace(self, inputs=inputs, targets=self.targets.to(device), rows=rows)
 
     def prepared(self, most_bytes: int) -> Examples:
         """These examples with inputs ready for a model, unless that takes more than `most_bytes`."""
-        large = self.inputs.numel() * torch.get_default_dtype().itemsize > most_bytes
-        tokens = not (self.inputs.dtype == torch.uint8 or self.inputs.is_floating_point())
+        inputs = self.tensor
+        if inputs is None:
+            return self
+        large = inputs.numel() * torch.get_default_dtype().itemsize > most_bytes
+        tokens = not (inputs.dtype == torch.uint8 or inputs.is_floating_point())
         if large or tokens:
             return self
-        return replace(self, inputs=self.ready(self.inputs), mean=(), std=())
+        return replace(self, inputs=self.ready(inputs), mean=(), std=())
+
+
+def _numbers(inputs: Tensor) -> Tensor:
+    """Raw inputs as numbers that a model computes with."""
+    if inputs.dtype == torch.uint8:
+        return inputs.to(torch.get_default_dtype()).div_(255)
+    if inputs.is_floating_point() or inputs.dtype == torch.bool:
+        return inputs
+    return inputs.long()  # tokens may be stored in fewer bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,7 +294,7 @@ class Dataset:
     name: str
     train: Examples
     test: Examples
-    classes: int
+    classes: int  # targets are labels below this; 0: they are not labels
     # The natural owner (subject, speaker) of each training example.
     keys: NDArray[np.int64] | None = None
     vocabulary: int = 0  # token ids are below this; 0: inputs are not tokens
@@ -255,8 +302,16 @@ class Dataset:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of one input."""
-        return tuple(self.train.inputs.shape[1:])
+        """The shape of one input; () where inputs have names."""
+        inputs = self.train.tensor
+        return () if inputs is None else tuple(inputs.shape[1:])
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """The label of each training example; 0 for all where targets are not labels."""
+        targets = self.train.targets
+        found = targets if self.classes else torch.zeros(len(targets), dtype=torch.int64)
+        return found.cpu().numpy()
 
     def scored_on(self, part: Literal["test", "validation"]) -> Dataset:
         """This dataset with the part that models are scored on as its only test examples."""
@@ -270,7 +325,10 @@ class Dataset:
         """A checksum of all examples, their targets and owners."""
         found = blake2b(digest_size=16)
         for part in (self.train, self.test):
-            for tensor in (part.inputs, part.targets, *([] if part.rows is None else [part.rows])):
+            rows = [] if part.rows is None else [part.rows]
+            if isinstance(part.inputs, Mapping):
+                found.update(" ".join(part.inputs).encode())
+            for tensor in (*leaves(part.inputs), part.targets, *rows):
                 array = tensor.detach().cpu().contiguous().numpy()
                 found.update(f"{array.dtype}{array.shape}".encode())
                 found.update(array.reshape(-1).view(np.uint8).data)

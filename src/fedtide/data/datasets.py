@@ -192,7 +192,8 @@ def _statistics(
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """The mean and std of each channel."""
     where = f"data.normalise: {dataset.name!r}"
-    if dataset.train.inputs.dtype != torch.uint8:
+    inputs = dataset.train.tensor
+    if inputs is None or inputs.dtype != torch.uint8:
         raise ConfigError(
             f"{where} has no pixels to normalise. Use 'unit', which leaves inputs as they are."
         )

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedtide.core.errors import DataError
+from fedtide.core.errors import DataError, require
 from fedtide.core.rng import stream, uniforms
 from fedtide.core.types import Dataset, Group, Ids
 from fedtide.data.partition import Partition
@@ -271,7 +271,14 @@ def distribute(
 
     If two groups have a label in common, both split all of its examples. The examples `without` are left out.
     """
-    targets = dataset.train.targets.numpy()
+    require(
+        dataset.classes > 0 or not partition.needs_labels,
+        "data.partition",
+        f"one that needs no labels, as targets of {dataset.name!r} are not labels",
+        type(partition).__name__,
+        "Use 'iid', or 'natural' where each example has an owner.",
+    )
+    targets = dataset.labels
     free = np.ones(len(targets), dtype=bool)
     if without is not None:
         free[without] = False

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedtide.core.errors import DataError
+from fedtide.core.trees import tree_map
 from fedtide.core.types import Examples
 from fedtide.data.files import Parts, damaged, find, idx, labelled, npz, records
 from fedtide.data.hub import planes
@@ -47,7 +48,8 @@ def emnist_letters(folder: Path, classes: int) -> Parts:
 
 
 def _upright(part: Examples) -> Examples:
-    return Examples(part.inputs.transpose(2, 3).contiguous(), part.targets)
+    upright = tree_map(lambda images: images.transpose(2, 3).contiguous(), part.inputs)
+    return Examples(upright, part.targets)
 
 
 def _idx_pair(folder: Path, part: str, classes: int, first: int = 0) -> Examples:

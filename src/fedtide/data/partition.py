@@ -9,6 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -24,6 +25,8 @@ TRIES = 20  # draws of a hetero partition before clients below the minimum are t
 class Partition(ABC):
     """Decides which client owns each example."""
 
+    needs_labels: ClassVar[bool] = True  # False: `targets` may be zeros, where they are not labels
+
     @abstractmethod
     def owners(self, targets: Ints, clients: int, rng: Rng, keys: Keys = None) -> Ints:
         """[N]: the owner (0..clients-1) of each example, or -1; `keys` are the natural owners."""
@@ -32,6 +35,8 @@ class Partition(ABC):
 @dataclass(frozen=True, kw_only=True)
 class Iid(Partition):
     """Shuffled and cut into equal pieces: sizes differ by at most one, every example is owned."""
+
+    needs_labels = False
 
     def owners(self, targets: Ints, clients: int, rng: Rng, keys: Keys = None) -> Ints:
         _check(clients, len(targets))
@@ -243,6 +248,8 @@ class Natural(Partition):
 
     With fewer clients than keys, keys are chosen at random; the examples of the others are not used.
     """
+
+    needs_labels = False
 
     def owners(self, targets: Ints, clients: int, rng: Rng, keys: Keys = None) -> Ints:
         _check(clients)

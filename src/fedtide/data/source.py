@@ -119,7 +119,7 @@ class Data(Source):
     def deal(self, groups: Groups, rounds: int, seed: int) -> tuple[Dataset, Holdings]:
         dataset = self.load()
         given, apart = self.split(dataset, groups(dataset.classes), seed)
-        holdings = self.stores.holdings(given, dataset.train.targets.numpy(), seed)
+        holdings = self.stores.holdings(given, dataset.labels, seed)
         if apart is not None:
             validation = dataset.train.some(torch.from_numpy(apart))
             dataset = replace(dataset, validation=validation)

@@ -71,6 +71,8 @@ class Arriving(Stores):
         owners = np.repeat(np.arange(given.clients), np.diff(given.offsets))
         luck = stream(seed, "arrival order").random(len(owners))
         labels = targets[given.order]
+        must = "0 where targets are not labels: examples arrive label by label"
+        require(not self.drift or bool(targets.any()), "data.stores.drift", must, self.drift)
         turns = uniforms(seed, "drift", ids=np.arange(given.clients), count=int(labels.max()) + 1)
         turn = turns.argsort(1).argsort(1) / turns.shape[1]  # the moment of each label's turn
         moment = (1 - self.drift) * luck + self.drift * turn[owners, labels]

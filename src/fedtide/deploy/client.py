@@ -13,7 +13,7 @@ from flwr.clientapp import ClientApp
 from fedtide import config
 from fedtide.core.trees import rows
 from fedtide.core.types import Ids, Nothing, Session
-from fedtide.deploy.data import Hook, Settings, of_client
+from fedtide.deploy.data import Hook, Settings, of_client, written
 from fedtide.deploy.engine import NEVER
 from fedtide.deploy.records import packed, unpacked
 from fedtide.deploy.roster import NO_NUMBER
@@ -53,14 +53,13 @@ def client_app(file: Path, hook: Hook) -> ClientApp:
 
 
 def introduced(hook: Hook, settings: Settings) -> RecordDict:
-    """A client's first message: its number and, of its data, only the count, shape and dtype of examples."""
+    """A client's first message: its number and, of its data, only count, shapes and dtypes of examples."""
     about: dict[str, Any] = {"client": int(str(settings.get("partition-id", NO_NUMBER)))}
-    about |= {"examples": 0, "shape": "", "dtype": ""}
+    about |= {"examples": 0, "form": ""}
     if hook.OWN:
         dataset = of_client(hook, settings).dataset
         about["examples"] = len(dataset.train)
-        about["shape"] = " ".join(map(str, dataset.shape))
-        about["dtype"] = str(dataset.train.inputs.dtype).removeprefix("torch.")
+        about["form"] = written(dataset.train)
     return RecordDict({"config": ConfigRecord(about)})
 
 
@@ -101,16 +100,12 @@ class Client:
         return packed(rows(report, 0), forgot=int(forgot))
 
     def test(self, letter: RecordDict) -> RecordDict:
-        """Sums over this client's test examples: right answers, and loss."""
+        """Sums over this client's test examples, from which scores follow."""
         tree, about = unpacked(letter)
         with self._world(self._experiment(about)) as world:
             world.enter(Session(0, _ids(about), 0, 1))
-            test = world.test
-            accuracy, loss = world.engine.evaluate(tree["model"], test)
-        sums = {"right": 0.0, "loss": 0.0, "examples": len(test)}
-        if len(test):
-            sums |= {"right": accuracy * len(test), "loss": loss * len(test)}
-        return RecordDict({"tested": MetricRecord(dict(sums))})
+            sums = world.engine.sums(tree["model"], world.test)
+        return RecordDict({"tested": MetricRecord(sums._asdict())})
 
     def losses(self, letter: RecordDict) -> RecordDict:
         """Mean losses at mixtures of models, which this client keeps until the next message that brings some.

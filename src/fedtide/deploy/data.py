@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from fedtide.core.types import Dataset, Ids
+from fedtide.core.types import Dataset, Examples, Ids, Inputs
 from fedtide.data.holdings import Holdings
 from fedtide.data.own import Pair, from_tensors
 from fedtide.data.source import Groups, Source
@@ -23,7 +25,7 @@ class Hook(Protocol):
     """The module `data.py` of an app, which its user edits."""
 
     OWN: bool  # True: use the functions below; False: each client takes a share of the study's data
-    CLASSES: int  # how many labels there are
+    CLASSES: int  # how many labels there are; 0 where targets are not labels
     VOCABULARY: int  # how many tokens there are; 0 where inputs are not tokens
 
     def of_client(self, settings: Settings) -> tuple[Pair, Pair | None]:
@@ -90,7 +92,30 @@ class Elsewhere(Holdings):
         return np.zeros((self.clients, classes), dtype=np.int64)
 
     def held(self, t: int, ids: Ids) -> NDArray[np.int64]:
-        return np.arange(self._classes)  # of the placeholder below: every label may occur
+        return np.arange(max(self._classes, 1))  # of the placeholder below: every label may occur
+
+
+def written(examples: Examples) -> str:
+    """The shapes and dtypes of an input, or of several by name, and of a target, as JSON."""
+
+    def form(each: Inputs) -> Any:
+        if isinstance(each, Tensor):
+            return [str(each.dtype).removeprefix("torch."), *each.shape[1:]]
+        return {name: form(leaf) for name, leaf in each.items()}
+
+    return json.dumps([form(examples.inputs), form(examples.targets)])
+
+
+def zeros(form: str, count: int) -> tuple[Inputs, Inputs]:
+    """So many inputs and targets of this form."""
+
+    def made(each: Any) -> Inputs:
+        if isinstance(each, Mapping):
+            return {name: cast(Tensor, made(leaf)) for name, leaf in each.items()}
+        return torch.zeros(count, *each[1:], dtype=getattr(torch, each[0]))
+
+    inputs, targets = json.loads(form)
+    return made(inputs), made(targets)
 
 
 def of_client(hook: Hook, settings: Settings) -> Own:
@@ -104,8 +129,8 @@ def of_client(hook: Hook, settings: Settings) -> Own:
 def of_server(hook: Hook, roster: Roster) -> tuple[Own, bool]:
     """The server's dataset, and whether it has test examples; its training inputs are placeholders."""
     card = next(iter(roster.cards.values()))
-    inputs = torch.zeros(hook.CLASSES, *card.shape, dtype=getattr(torch, card.dtype))
-    train = (inputs, torch.arange(hook.CLASSES))
+    inputs, targets = zeros(card.form, max(hook.CLASSES, 1))
+    train = (inputs, torch.arange(hook.CLASSES) if hook.CLASSES else targets)
     test = hook.of_server()
     dataset = from_tensors(train, test or train, hook.CLASSES)
     dataset = replace(dataset, vocabulary=hook.VOCABULARY)

@@ -20,7 +20,6 @@ from typing import Any, ClassVar, NamedTuple, cast
 import numpy as np
 import torch
 from flwr.app import MessageType, RecordDict
-from numpy.typing import NDArray
 from torch import Tensor
 
 from fedtide.core.errors import EngineError
@@ -31,6 +30,7 @@ from fedtide.deploy.records import packed, unpacked
 from fedtide.deploy.roster import Roster
 from fedtide.engines.base import Engine, Result, Traits
 from fedtide.engines.kinds import EngineSettings
+from fedtide.tasks.scores import Sums
 from fedtide.tasks.task import Task
 from fedtide.training.messages import AnyAlgorithm, Broadcast, Report
 from fedtide.training.train import Train
@@ -139,21 +139,20 @@ class Flower(Engine):
     def rows_counted(self, algorithm: AnyAlgorithm, kept: Standing) -> Any:
         return kept.row
 
-    def evaluate(self, model: Model, examples: Examples) -> tuple[float, float]:
+    def sums(self, model: Model, examples: Examples) -> Sums:
         if not self.settings.tested_by_clients:
-            return super().evaluate(model, examples)
+            return super().sums(model, examples)
         roster = self.settings.roster
         letters = {
             client: packed({"model": model}, **self._run, client=client) for client in roster.cards
         }
-        sums = [np.zeros(3)]
+        sums = Sums()
         for client, answer in roster.ask(MessageType.EVALUATE, letters).items():
             try:
-                sums.append(_tested(answer))
+                sums = sums.plus(_tested(answer))
             except (KeyError, ValueError) as error:
                 roster.refuse(client, f"its test cannot be used: {error!r}")
-        right, loss, seen = np.sum(sums, axis=0).tolist()
-        return (right / seen, loss / seen) if seen else (math.nan, math.nan)
+        return sums
 
     def losses(self, models: Sequence[Model], mixes: Tensor, ids: Ids, t: int) -> Tested:
         """Models travel once: clients that hold them from the last exchange receive only the weights."""
@@ -226,12 +225,13 @@ def _checked(reply: Any) -> Report:
     return reply
 
 
-def _tested(answer: RecordDict) -> NDArray[np.float64]:
-    """Right answers, loss and examples of a client's test, summed over its examples."""
+def _tested(answer: RecordDict) -> Sums:
+    """The sums over a client's test examples."""
     found = answer.metric_records["tested"]
-    sums = np.array([float(str(found[name])) for name in ("right", "loss", "examples")])
-    if not (np.isfinite(sums).all() and 0 <= sums[0] <= sums[2]):
-        raise ValueError(f"got {sums.tolist()}")
+    sums = Sums(*(float(str(found[name])) for name in Sums._fields))
+    fits = 0 <= sums.right <= sums.examples and sums.weight >= 0
+    if not (np.isfinite(sums).all() and fits):
+        raise ValueError(f"got {sums}")
     return sums
 
 

@@ -26,8 +26,7 @@ class Card(NamedTuple):
     """How a client has introduced itself."""
 
     node: int  # Flower's address of it
-    shape: tuple[int, ...]  # of one input
-    dtype: str
+    form: str  # of its examples: see `deploy.data.written`
 
 
 class Open(NamedTuple):
@@ -157,8 +156,7 @@ class Roster:
             self._avoided[node] = float("inf")
             log.warning("client %d: only %d clients are expected, refused", client, self.clients)
             return
-        shape = tuple(int(part) for part in str(config["shape"]).split())
-        card, examples = Card(node, shape, str(config["dtype"])), int(str(config["examples"]))
+        card, examples = Card(node, str(config["form"])), int(str(config["examples"]))
         # The last node that claims a number has it: a client that was restarted is a new node.
         if client in self.cards:
             self._avoided[self.cards[client].node] = float("inf")

@@ -51,7 +51,7 @@ DATA = '''\
 """The data of this deployment. Edit this file; examples never leave the machine they are on."""
 
 OWN = False  # False: client 0, 1, ... takes its share of the study's [data]: for a try. True: as below.
-CLASSES = 10  # how many labels there are
+CLASSES = 10  # how many labels there are; 0 where targets are not labels
 VOCABULARY = 0  # how many tokens there are; 0 where inputs are not tokens
 
 
@@ -60,7 +60,8 @@ def of_client(settings):
 
     Called on the client's machine. `settings` is what its SuperNode was started with, for example
     --node-config 'partition-id=0 file="/srv/images.npz"'. Inputs are uint8 images [N, C, H, W], floats
-    of any shape [N, ...], or tokens; targets are whole numbers from 0.
+    of any shape [N, ...], or tokens, or several of these in a dict, by the names of the model's arguments;
+    targets are labels, whole numbers from 0, or with CLASSES = 0 numbers of any shape [N, ...].
     """
     import numpy
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
 from time import perf_counter
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -18,15 +18,17 @@ from torch import Tensor
 
 from fedtide.core.errors import EngineError
 from fedtide.core.mix import mixed, widest
-from fedtide.core.trees import repeated, rows, tree_map
+from fedtide.core.trees import repeated, rows, tree_map, width
 from fedtide.core.types import (
     Batch,
     Buffers,
     Cohort,
     Examples,
     Ids,
+    Inputs,
     Model,
     Nothing,
+    Scores,
     Tested,
     Training,
     Vector,
@@ -36,7 +38,8 @@ from fedtide.data.batches import ClientData, Picks
 from fedtide.engines.fast.chain import chain_of, outputs
 from fedtide.engines.fast.inplace import written_in_place
 from fedtide.engines.malloc import keep_freed_memory
-from fedtide.tasks.task import Task, cross_entropy
+from fedtide.tasks.scores import Sums
+from fedtide.tasks.task import Task
 from fedtide.training.explain import TRAINING, check_memory, explained
 from fedtide.training.memory import Memory
 from fedtide.training.messages import AnyAlgorithm, Broadcast, Report, Row
@@ -91,9 +94,8 @@ class Result(NamedTuple):
 
     @property
     def means(self) -> dict[str, float]:
-        """Training loss and accuracy, the mean over the cohort."""
-        loss, accuracy = (float(each.mean()) for each in self.training)
-        return {"train_accuracy": accuracy, "train_loss": loss}
+        """Training loss and credit, the mean over the cohort."""
+        return {name: float(each.mean()) for name, each in self.training._asdict().items()}
 
     def aggregated(self, algorithm: AnyAlgorithm, server: Any, cohort: Cohort) -> Any:
         """The server's state after this round."""
@@ -144,7 +146,7 @@ class Engine(ABC):
     target: ClassVar[str] = ""  # the processor that code of its own was compiled for
 
     def __post_init__(self) -> None:
-        plain = self.task.loss is cross_entropy
+        plain = self.task.objective.is_plain
         self.chain = chain_of(self.task.structure) if plain else None  # None: not a chain of layers
         self.memory = Memory()
         self._fetches: list[float] = []  # seconds
@@ -201,27 +203,27 @@ class Engine(ABC):
         own: Buffers = broadcast.buffers if self.buffers == "local" else {}
         return Row(broadcast.algorithm.memory(down), carried, own)
 
-    def outputs(self, model: Model, inputs: Tensor) -> Tensor:
+    def outputs(self, model: Model, inputs: Inputs) -> Tensor:
         """The logits of a model in evaluation mode; chains of linear layers are computed directly."""
-        if self.chain and self.chain[0].inputs == inputs.shape[1:].numel():
+        if isinstance(inputs, Tensor) and self.chain and self.chain[0].inputs == width(inputs):
             return outputs(self.chain, model.x[None], inputs[None])[-1][0].mT
         return self.task.view(model.x, model.buffers, self.task.arranged(inputs)).logits
 
-    def evaluate(self, model: Model, examples: Examples) -> tuple[float, float]:
-        """Accuracy and mean loss on these examples; not numbers where there are none."""
-        if not len(examples):
-            return math.nan, math.nan
+    def evaluate(self, model: Model, examples: Examples) -> Scores | None:
+        """How good a model is on these examples; None if there are none."""
+        sums = self.sums(model, examples)
+        return self.task.objective.scores(sums) if sums.weight else None
 
-        def block(first: int) -> tuple[float, float]:
+    def sums(self, model: Model, examples: Examples) -> Sums:
+        """What scores follow from: sums over these examples."""
+
+        def block(first: int) -> Sums:
             inputs, targets = examples.between(first, first + EVALUATION_BLOCK)
             with torch.no_grad():
-                logits = self.outputs(model, inputs)
-            right = (logits.argmax(-1) == targets).sum()
-            return float(right), float(self.task.loss(logits, targets).sum())
+                return self.task.objective.sums(self.outputs(model, inputs), targets)
 
-        sums = self.across(block, range(0, len(examples), EVALUATION_BLOCK))
-        right, loss = (sum(each) / len(examples) for each in zip(*sums, strict=True))
-        return right, loss
+        blocks = self.across(block, range(0, len(examples), EVALUATION_BLOCK))
+        return reduce(Sums.plus, blocks, Sums())
 
     def losses(self, models: Sequence[Model], mixes: Tensor, ids: Ids, t: int) -> Tested:
         """Test weighted sums of models, `mixes` [m, k], on the examples that clients train on in round t.
@@ -238,24 +240,28 @@ class Engine(ABC):
         def test(client: int) -> list[float]:
             return self._mean_losses(candidates, client, t, own.get(client))
 
-        losses = np.array(list(self.across(test, ids.tolist())), dtype=np.float64)
-        return Tested(ids, losses.reshape(len(ids), len(candidates)).T, sizes.astype(np.float64))
+        found = np.array(list(self.across(test, ids.tolist())), dtype=np.float64)
+        found = found.reshape(len(ids), len(candidates) + 1)
+        counted = found[:, -1] > 0
+        return Tested(ids[counted], found[counted, :-1].T, found[counted, -1])
 
     def _mean_losses(
         self, candidates: Sequence[Model], client: int, t: int, buffers: Buffers | None
     ) -> list[float]:
-        """One client's mean loss at each model, over all examples that it holds in round t."""
+        """One client's mean loss at each model, over all that it holds in round t; then its weight."""
         places = self.data.everything(t, np.array([client])).places[0]
-        sums = [0.0] * len(candidates)
+        sums, weight = [0.0] * len(candidates), 0.0
         for first in range(0, len(places), EVALUATION_BLOCK):
             index = torch.from_numpy(places[first : first + EVALUATION_BLOCK])
-            inputs, targets = self.data.examples.take(index.to(self.data.examples.targets.device))
+            inputs, targets = self.data.examples.take(index.to(self.data.examples.device))
+            weights = self.task.weights(targets)
+            weight += len(targets) if weights is None else float(weights.sum())
             for place, model in enumerate(candidates):
                 used = model if buffers is None else model._replace(buffers=buffers)
                 with torch.no_grad():
-                    loss = self.task.loss(self.outputs(used, inputs), targets)
+                    loss = self.task.losses(self.outputs(used, inputs), targets)
                 sums[place] += float(loss.to(widest(loss)).sum())
-        return [total / len(places) for total in sums]
+        return [*(total / (weight or 1) for total in sums), weight]
 
     def _local_buffers(self, ids: Ids) -> dict[int, Buffers]:
         """The buffers of clients that keep their own, by client."""
@@ -330,7 +336,7 @@ class InProcess(Engine):
     def batch(self, index: NDArray[np.int64], mask: NDArray[np.bool_]) -> Batch:
         """The examples at `index`, ready for a step."""
         examples = self.data.examples
-        device = examples.targets.device
+        device = examples.device
         with self.fetching():
             inputs, targets = examples.take(torch.from_numpy(index).to(device))
         return Batch(inputs, targets, torch.from_numpy(mask).to(device, torch.get_default_dtype()))

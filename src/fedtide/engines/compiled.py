@@ -3,7 +3,7 @@
 from functools import partial
 from itertools import pairwise
 from math import ceil
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -64,7 +64,8 @@ class Compiled(Vectorised):
                 f"train.model must have an output for every label. Got {outputs} outputs and the "
                 f"label {int(wrong[0])}. Give its last layer more outputs, or mend the labels."
             )
-        self._inputs = examples.inputs.flatten(1).contiguous().numpy()
+        inputs = cast(Tensor, examples.tensor)  # as `kinds.py` has made sure
+        self._inputs = inputs.flatten(1).contiguous().numpy()
         # Memory for models, used again and again: new memory each round would fragment the heap.
         self._room: Tensor | None = None
         self._verified: dict[int, tuple[AnyAlgorithm, bool]] = {}  # by id: is `direction` affine?

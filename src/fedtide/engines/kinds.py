@@ -256,7 +256,7 @@ def fastest(
 ) -> tuple[type[InProcess], str, Traits]:
     """The fastest engine in one process that can do the work, why, and what is known of the model."""
     traits = model_traits(task, data.examples)
-    on_cpu = data.examples.targets.device.type == "cpu" and not on_gpu
+    on_cpu = data.examples.device.type == "cpu" and not on_gpu
     if task.has_convolutions and on_cpu:
         # Not tried: torch takes seconds to prepare for its first vmap.
         return Loop, "on a CPU, stacked convolutions are slower than one client at a time", traits

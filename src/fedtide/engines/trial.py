@@ -10,13 +10,13 @@ import torch
 
 from fedtide.algorithms.base import Context
 from fedtide.core.errors import AuthorError, EngineError
-from fedtide.core.trees import repeated
+from fedtide.core.trees import repeated, rows, width
 from fedtide.core.types import Examples
 from fedtide.data.batches import ClientData, Picks
 from fedtide.engines.base import Chunk, Traits
 from fedtide.engines.fast.chain import chain_of
 from fedtide.engines.vectorised import Vectorised
-from fedtide.tasks.task import Task, cross_entropy
+from fedtide.tasks.task import Task
 from fedtide.training.explain import check_state, explained, reason
 from fedtide.training.messages import AnyAlgorithm, Broadcast, Row
 from fedtide.training.train import Train
@@ -26,19 +26,19 @@ TRIED = 3  # examples of a trial step
 
 def is_chain(task: Task) -> bool:
     """Is the model a chain of linear layers and ReLUs, with cross entropy as its loss?"""
-    return task.loss is cross_entropy and chain_of(task.structure) is not None
+    return task.objective.is_plain and chain_of(task.structure) is not None
 
 
 def model_traits(task: Task, examples: Examples) -> Traits:
     """Facts about a model that a training step on three examples shows."""
-    index = torch.arange(TRIED, device=examples.targets.device) % len(examples)
+    index = torch.arange(TRIED, device=examples.device) % len(examples)
     inputs, _ = examples.take(index)
     x, buffers = task.initial
     with torch.random.fork_rng(), torch.no_grad():
         before = torch.get_rng_state()
         together = task.train(x, buffers, inputs)[0].logits[:2]
         is_random = task.has_dropout or not torch.equal(before, torch.get_rng_state())
-        apart = task.train(x, buffers, inputs[:2])[0].logits
+        apart = task.train(x, buffers, rows(inputs, slice(2)))[0].logits
         differ = not is_random and not torch.allclose(together, apart, rtol=1e-3)
         mixes = task.has_batch_norm or differ  # a head of zeros would hide it from the outputs
         return Traits(is_random, mixes)
@@ -99,9 +99,9 @@ def _two_clients(engine: Vectorised, broadcast: Broadcast) -> Chunk:
 
 def compiling_problem(task: Task, data: ClientData) -> str:
     """Why this task cannot be compiled; empty if it can."""
-    inputs, x = data.examples.inputs, task.initial.x
+    inputs, x = data.examples.tensor, task.initial.x
     chain = chain_of(task.structure) if is_chain(task) else None
-    if chain is None or chain[0].inputs != inputs.shape[1:].numel():
+    if chain is None or inputs is None or chain[0].inputs != width(inputs):
         return "it is more than linear layers and ReLUs"
     if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64):
         return f"it computes on {x.device.type} with {x.dtype}"

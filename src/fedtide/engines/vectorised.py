@@ -56,7 +56,7 @@ class Vectorised(InProcess):
     def train(self, broadcast: Broadcast, chunk: Chunk) -> Report:
         """One chunk of clients, already sorted by their number of steps."""
         row, counts = chunk.rows, chunk.walk.steps.cpu().numpy()
-        state, done = stacked_start(broadcast, row, len(counts)), []
+        state, done = stacked_start(self.task, broadcast, row, len(counts)), []
         step = self.step(broadcast, chunk.picks)
         mine, look = row.mine, partial(self._survey, broadcast, chunk)
         sizes = chunk.picks.mask.sum(2)  # [U, K]
@@ -107,7 +107,8 @@ class Vectorised(InProcess):
 
     def _fits(self, chain: Chain) -> bool:
         """Does the chain's first layer take the examples as they are stored?"""
-        return chain[0].inputs == math.prod(self.data.examples.inputs.shape[1:])
+        inputs = self.data.examples.tensor
+        return inputs is not None and chain[0].inputs == self.data.examples.width
 
     def _together(self, sizes: NDArray[np.int64]) -> list[tuple[Who, int]]:
         """Clients whose batches, of these sizes [U], may be stacked, and the width of the stack.
@@ -155,8 +156,7 @@ class Vectorised(InProcess):
 
     def parts(self, broadcast: Broadcast, chunk: Chunk) -> list[slice]:
         """The groups of clients to stack. They depend on the work alone, not on the machine."""
-        x, inputs = broadcast.down.x, self.data.examples.inputs
-        batch: int = chunk.picks.places.shape[-1] * math.prod(inputs.shape[1:])
+        x, batch = broadcast.down.x, chunk.picks.places.shape[-1] * self.data.examples.width
         each = 4 * (4 * x.numel() + batch)  # model, gradient, direction, optimiser; one batch
         budget = CHUNK_BYTES.get(x.device.type, CHUNK_BYTES_ELSEWHERE)
         return equal_parts(len(chunk.ids), self.chunk or max(1, budget // int(each)))
@@ -201,7 +201,7 @@ def penalty_gradients(
 
         def penalty(y: Vector, logits: Tensor, features: Tensor) -> Tensor:
             out = Outputs(features, logits)
-            return mean(added(broadcast, y, out, batch, look, mine), batch)
+            return mean(added(task, broadcast, y, out, batch, look, mine), batch, task)
 
         by = (0, 1) if shallow else (0, 1, 2)
         found: tuple[Tensor, ...] = grad(penalty, argnums=by)(y, out.logits, out.features)
@@ -230,9 +230,9 @@ def equal_parts(clients: int, most: int) -> list[slice]:
     return [slice(k, min(k + size, clients)) for k in range(0, clients, size)]
 
 
-def stacked_start(broadcast: Broadcast, row: Row, count: int) -> State:
+def stacked_start(task: Task, broadcast: Broadcast, row: Row, count: int) -> State:
     """All clients of a chunk before their first steps, in memory that can be written to."""
-    start: State = repeated(begin(broadcast, Row(Nothing(), Nothing(), {})), count)
+    start: State = repeated(begin(task, broadcast, Row(Nothing(), Nothing(), {})), count)
     start = start._replace(rule=row.rule, buffers=row.buffers or start.buffers)
     state: State = tree_map(torch.clone, start)
     return state

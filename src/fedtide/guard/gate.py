@@ -121,8 +121,11 @@ class Gate:
                 "attack 'label-flip' must have clients whose data do not change. Got stores that change. "
                 "Use data.stores = 'static' or another attack."
             )
+        must = "used with targets that are labels, one whole number for each example"
+        got = f"targets of shape {list(dataset.train.targets.shape)}"
+        require(dataset.classes > 0, "attack 'label-flip'", must, got, "Use another attack.")
         train, hostile = dataset.train, self.attack.members(holdings.clients, self.seed)
-        place = torch.from_numpy(holdings.held(0, hostile)).to(train.targets.device)
+        place = torch.from_numpy(holdings.held(0, hostile)).to(train.device)
         targets = train.targets.clone()
         targets[place] = self.attack.targets(targets[place], dataset.classes)
         return replace(dataset, train=replace(train, targets=targets))

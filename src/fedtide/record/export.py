@@ -64,7 +64,13 @@ def to_huggingface(module: nn.Module, path: Path) -> None:
 
 def inputs_of(about: Mapping[str, Any]) -> tuple[tuple[int, ...], torch.dtype]:
     """Shape and type of one input, from what a model file says."""
-    return tuple(about["made_for"]["shape"]), getattr(torch, about["inputs"]["dtype"])
+    dtype = about["inputs"]["dtype"]
+    if not isinstance(dtype, str):
+        raise OutputError(
+            "fedtide export --format onnx: the model must have one input. Got inputs by name: "
+            f"{', '.join(dtype)}. Export a state dict or a Hugging Face folder instead."
+        )
+    return tuple(about["made_for"]["shape"]), getattr(torch, dtype)
 
 
 @contextlib.contextmanager

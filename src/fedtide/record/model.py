@@ -86,9 +86,12 @@ def described_model(
 
     Pixels are numbers in [0, 1], less `mean` and divided by `std` of their channel where these are given.
     """
-    first = sample.train
-    inputs: dict[str, Any] = {"dtype": str(first.between(0, 1)[0].dtype).removeprefix("torch.")}
-    if first.inputs.dtype == torch.uint8:
+    first, raw = sample.train, sample.train.tensor
+    taken = first.between(0, 1)[0]
+    ready = {"": taken} if isinstance(taken, Tensor) else taken
+    kinds = {name: str(each.dtype).removeprefix("torch.") for name, each in ready.items()}
+    inputs: dict[str, Any] = {"dtype": kinds.get("", kinds)}
+    if raw is not None and raw.dtype == torch.uint8:
         inputs["pixels"] = "[0, 1]"
     if first.mean:
         inputs |= {"mean": list(first.mean), "std": list(first.std)}

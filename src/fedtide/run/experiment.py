@@ -26,6 +26,7 @@ from fedtide.record.checkpoint import Checkpointing
 from fedtide.run.kinds import KINDS
 from fedtide.starts.base import Start
 from fedtide.starts.previous import Previous
+from fedtide.tasks.objective import Classification, Objective
 from fedtide.training.messages import AnyAlgorithm
 from fedtide.training.train import Train
 
@@ -42,6 +43,7 @@ class Experiment:
     participation: Participation = field(default_factory=Full)
     network: Network = field(default_factory=IdealNetwork)
     algorithm: AnyAlgorithm = field(default_factory=FedAvg)
+    task: Objective = field(default_factory=Classification)
     train: Train = field(default_factory=lambda: Train(epochs=1))
     start: Start = field(default_factory=Previous)
     engine: EngineSettings = field(default_factory=AutoSettings)

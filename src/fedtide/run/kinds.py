@@ -20,6 +20,9 @@ from fedtide.population.participation import PARTICIPATION
 from fedtide.show.trackers import TRACKERS
 from fedtide.starts import STARTS, TRIGGERS
 from fedtide.starts.archive import RETENTION
+from fedtide.tasks.losses import LOSSES
+from fedtide.tasks.objective import OBJECTIVES
+from fedtide.tasks.scores import SCORES
 from fedtide.training.optimisers import RULES
 from fedtide.training.schedules import SCHEDULES
 
@@ -33,8 +36,10 @@ KINDS: dict[type, Kinds] = {
         SOURCES,
         DEFENCES,
         ENGINES,
+        LOSSES,
         MODELS,
         NETWORKS,
+        OBJECTIVES,
         RULES,
         PARTICIPATION,
         PARTITIONS,
@@ -43,6 +48,7 @@ KINDS: dict[type, Kinds] = {
         READINGS,
         RETENTION,
         SCHEDULES,
+        SCORES,
         SERVER_RULES,
         STARTS,
         STORES,

@@ -120,11 +120,19 @@ def aggregate(
             e.algorithm,
         )
         with explained("probes", asked.t):
-            facts |= result.means | measured(e.evaluation.probes, finished)
+            trained = result.means
+            facts |= training_facts(e, trained)
+            facts |= measured(e.evaluation.probes, finished)
             facts |= e.algorithm.facts(now.server, cohort)
-        now = now._replace(era=now.era.after(facts["train_accuracy"]))
+        now = now._replace(era=now.era.after(trained["credit"]))
     world.meet(result.ids)
     return now, Done(result.ids, facts | e.gate.noted(asked.ids, result.ids))
+
+
+def training_facts(e: Experiment, means: Mapping[str, float]) -> Mapping[str, float]:
+    """What the journal says about training: loss, and accuracy or, without right answers, credit."""
+    name = "train_accuracy" if e.task.has_answers else "train_credit"
+    return {name: means["credit"], "train_loss": means["loss"]}
 
 
 def move(
@@ -172,9 +180,11 @@ def evaluate(
     """Test scores of the model, if a test is due; `before` are the lines of the rounds before."""
     if not len(asked.session.clients) or not e.evaluation.due(asked.t, e.population.length):
         return {"accuracy": None, "loss": None}
-    accuracy, loss = world.evaluate(asked.t, model)
-    scores = {"accuracy": accuracy, "loss": loss}
-    return scores | e.evaluation.judged(loss, before, world.untrained_loss)
+    scores = world.evaluate(asked.t, model)
+    if scores is None:
+        return {"accuracy": None, "loss": None}
+    facts = {"accuracy": scores.accuracy, "loss": scores.loss}
+    return facts | e.evaluation.judged(scores.loss, before, world.untrained_loss)
 
 
 def line_of(asked: Asked, done: Done, scores: Mapping[str, Any]) -> Line:

@@ -114,5 +114,5 @@ def census(e: Experiment, world: World, t: int, session: Session) -> Mapping[str
     if t:
         return moves(e.population.at(t - 1, e.seed).clients, session.clients)
     some = sample(world.crowd.clients)
-    held = holdings(some, world.labels(t, some)) if world.sees_data else {}
+    held = holdings(some, world.labels(t, some)) if world.sees_labels else {}
     return moves(session.clients[:0], session.clients) | held

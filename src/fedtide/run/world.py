@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from fedtide.algorithms.base import Context, Survey
-from fedtide.core.errors import TrainingError
+from fedtide.core.errors import TrainingError, require
 from fedtide.core.layout import Layout
 from fedtide.core.trees import outline, repeated, size_bytes, tree_map
 from fedtide.core.types import (
@@ -25,8 +25,10 @@ from fedtide.core.types import (
     Crowd,
     Dataset,
     Ids,
+    Inputs,
     Model,
     Outputs,
+    Scores,
     Session,
     Vector,
     Walk,
@@ -70,9 +72,9 @@ class World:
         device = e.engine.place()
         dataset, holdings = e.data.deal(e.population.groups, e.population.length, e.seed)
         dataset = dataset.scored_on(e.evaluation.on)
-        bits, sample = 8 * size_bytes(dataset.train.inputs[0]), dataset.some(1)
+        bits, sample = 8 * dataset.train.raw_bytes, dataset.some(1)
         dataset = e.gate.poisoned(dataset.to(device).prepared(PREPARED_BYTES), holdings)
-        task = e.train.task(dataset, e.seed, device)
+        task = e.train.task(dataset, e.seed, device, e.task)
         e.privacy.check_buffers(task.initial.buffers, e.train.buffers)
         clients = ClientData(dataset.train, holdings, e.train, e.seed)
         engine = e.engine.build(task, clients, e.train, e.algorithm)
@@ -108,17 +110,27 @@ class World:
     @property
     def crowd(self) -> Crowd:
         """All clients that ever exist."""
-        holdings, targets = self.engine.data.holdings, self.dataset.train.targets.cpu().numpy()
-        return Crowd(holdings.clients, lambda: holdings.labels(targets, self.dataset.classes))
+        return Crowd(self.engine.data.holdings.clients, self._label_counts)
+
+    def _label_counts(self) -> NDArray[np.int64]:
+        """How many examples of each label every client holds at the start: [clients, classes]."""
+        require(
+            self.dataset.classes > 0,
+            "data",
+            "examples with labels, one whole number each, where a study uses the labels of clients",
+            f"targets of shape {list(self.dataset.train.targets.shape)} in {self.dataset.name!r}",
+            "Leave participation.label_alpha and evaluation.fairness out.",
+        )
+        return self.engine.data.holdings.labels(self.dataset.labels, self.dataset.classes)
 
     @property
-    def sees_data(self) -> bool:
-        """Are the clients' examples here, and not only with real clients?"""
-        return self.engine.data.holdings.here
+    def sees_labels(self) -> bool:
+        """Are the clients' labels here, and not only with real clients? Targets may not be labels."""
+        return self.engine.data.holdings.here and self.dataset.classes > 0
 
     def labels(self, t: int, ids: Ids) -> NDArray[np.int64]:
         """How many examples of each label these clients hold in round t: [U, classes]."""
-        holdings, targets = self.engine.data.holdings, self.dataset.train.targets.cpu().numpy()
+        holdings, targets = self.engine.data.holdings, self.dataset.labels
         found = np.zeros((len(ids), self.dataset.classes), dtype=np.int64)
         for row, client, size in zip(found, ids[:, None], holdings.sizes(t, ids), strict=True):
             mine = targets[holdings.examples(t, client, np.arange(size)[None])]
@@ -129,11 +141,14 @@ class World:
         """A session begins: note who exists, and which labels its model is tested on."""
         self.population = len(session.clients)
         holdings, dataset = self.engine.data.holdings, self.dataset
+        if not dataset.classes:
+            self._tested, self.test = (), dataset.test
+            return
         held = torch.from_numpy(holdings.ever(session.first, session.clients))
         present = torch.zeros(dataset.classes, dtype=torch.bool)
-        present[dataset.train.targets[held.to(dataset.train.targets.device)].cpu()] = True
+        present[dataset.train.targets[held.to(dataset.train.device)].cpu()] = True
         self._tested = tuple(present.tolist())
-        fits = present.to(dataset.test.targets.device)[dataset.test.targets]
+        fits = present.to(dataset.test.device)[dataset.test.targets]
         self.test = dataset.test if fits.all() else dataset.test.some(fits.nonzero()[:, 0])
 
     def work(
@@ -168,13 +183,13 @@ class World:
     def _flops(self) -> float:
         """Operations for one example, forward and backward."""
         train, (x, buffers) = self.dataset.train, self.initial
-        values = (x, buffers, train.ready(train.inputs[:1]))
+        values = (x, buffers, train.between(0, 1)[0])
         try:  # from shapes alone, where kernels that join operations are taken apart
             return self._counted(*(_shapes(value) for value in values))
         except (RuntimeError, NotImplementedError):  # a model that looks at its values
             return self._counted(*values)
 
-    def _counted(self, x: Vector, buffers: Buffers, inputs: Tensor) -> float:
+    def _counted(self, x: Vector, buffers: Buffers, inputs: Inputs) -> float:
         x = x.detach().clone().requires_grad_()
         with FlopCounterMode(display=False) as counter:
             logits = self.engine.task.view(x, buffers, inputs).logits
@@ -213,7 +228,7 @@ class World:
         """A survey of one example, for the sizes of what comes of it."""
         task, own = self.engine.task, self.initial.buffers
         first, _ = self.dataset.train.between(0, 1)
-        one = torch.ones(1, device=first.device)
+        one = torch.ones(1, device=self.dataset.train.device)
 
         def outputs(y: Vector) -> Outputs:
             return task.view(y, own, task.arranged(first))
@@ -234,22 +249,26 @@ class World:
         """The global model after a round: the server's vector, and the buffers of the clients mixed."""
         return Model(x, self.train.next_buffers(before.buffers, result.buffers, cohort.share))
 
-    def evaluate(self, t: int, model: Model) -> tuple[float | None, float | None]:
-        """Accuracy and loss on the test examples whose labels clients of the session hold."""
-        accuracy, loss = self.engine.evaluate(model, self.test)
-        if math.isnan(accuracy):
-            return None, None  # no client was there to test it
-        if not math.isfinite(loss):
+    def evaluate(self, t: int, model: Model) -> Scores | None:
+        """How good a model is on the test examples whose labels clients of the session hold.
+
+        None if no client was there to test it.
+        """
+        scores = self.engine.evaluate(model, self.test)
+        if scores is None:
+            return None
+        if not math.isfinite(scores.loss):
             raise TrainingError(
-                f"round {t}: the global model's test loss must be a number. Got {loss}. "
+                f"round {t}: the global model's test loss must be a number. Got {scores.loss}. "
                 "Try a smaller train.lr, or clip gradients with train.optimiser.clip."
             )
-        return accuracy, loss
+        return scores
 
     def untrained_loss(self) -> float:
         """The untrained model's loss on the test examples of the session; computed once for each set."""
         if self._tested not in self._untrained:
-            self._untrained[self._tested] = self.engine.evaluate(self.initial, self.test)[1]
+            tested = self.engine.evaluate(self.initial, self.test)
+            self._untrained[self._tested] = math.nan if tested is None else tested.loss
         return self._untrained[self._tested]
 
     def gradients(self, ids: Ids, model: Model, t: int) -> Tensor:
@@ -262,7 +281,8 @@ class World:
 
             def loss(y: Vector) -> tuple[Tensor, None]:
                 logits = task.view(y, model.buffers, inputs).logits
-                return task.loss(logits, targets).mean(), None
+                loss, weights = task.losses(logits, targets), task.weights(targets)
+                return loss.mean() if weights is None else loss.sum() / weights.sum(), None
 
             return by_backward(loss, model.x)[0] if mask.any() else torch.zeros_like(model.x)
 
@@ -274,7 +294,12 @@ class World:
         parts = {
             label: test.some((targets == label).nonzero()[:, 0]) for label in set(targets.tolist())
         }
-        return {label: self.engine.evaluate(model, parts[label])[0] for label in sorted(parts)}
+        found = {label: self.engine.evaluate(model, parts[label]) for label in sorted(parts)}
+        return {
+            label: scores.accuracy
+            for label, scores in found.items()
+            if scores and scores.accuracy is not None
+        }
 
 
 def idle_upload(algorithm: AnyAlgorithm, down: Any, survey: Survey) -> Any:

@@ -10,44 +10,53 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from fedtide.core.errors import ConfigError
 from fedtide.core.layout import Layout
-from fedtide.core.types import Buffers, Model, Outputs, Vector
+from fedtide.core.types import Buffers, Inputs, Model, Outputs, Vector
+from fedtide.tasks.objective import Classification, Objective
 
 Parameters = Vector | Mapping[str, Tensor]  # all in one, or by name
-Loss = Callable[[Tensor, Tensor], Tensor]  # logits [B, classes], targets [B] -> [B]
-
-
-def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """The default loss, one value per example."""
-    return functional.cross_entropy(logits, targets, reduction="none")
 
 
 class _Both(nn.Module):
-    """Returns features and logits of a model; unless the model `is_split`, its features are its logits."""
+    """Returns features and outputs of a model; unless the model `is_split`, its features are its outputs."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
         self.splits = bool(getattr(model, "is_split", False))
 
-    def forward(self, inputs: Tensor) -> Outputs:
+    def forward(self, inputs: Inputs) -> Outputs:
         if self.splits:
             model = cast(Any, self.model)
-            features = model.embed(inputs)
+            features = _called(model.embed, inputs)
             return Outputs(features, model.head(features))
-        logits = self.model(inputs)
+        found = _called(self.model, inputs)
+        logits = found if isinstance(found, Tensor) else _logits(found)
         return Outputs(logits, logits)
 
 
-class Task:
-    """A module and a loss as functions of a vector; it keeps the module's structure, not its values."""
+def _called(module: Callable[..., Any], inputs: Inputs) -> Any:
+    """What a module returns; named inputs are keyword arguments, as of models of Hugging Face."""
+    return module(inputs) if isinstance(inputs, Tensor) else module(**inputs)
 
-    def __init__(self, module: nn.Module, loss: Loss = cross_entropy) -> None:
+
+def _logits(found: Any) -> Any:
+    """The field `logits` of what a model returned, which is a mapping or an object; else what it returned."""
+    return (
+        found.get("logits", found)
+        if isinstance(found, Mapping)
+        else getattr(found, "logits", found)
+    )
+
+
+class Task:
+    """A module as a function of a vector, and what it learns; it keeps the module's structure, no values."""
+
+    def __init__(self, module: nn.Module, objective: Objective | None = None) -> None:
         parameters, buffers = dict(module.named_parameters()), dict(module.named_buffers())
         if len({(p.dtype, p.device) for p in parameters.values()}) != 1:
             raise ConfigError(
@@ -62,7 +71,7 @@ class Task:
                 "requires_grad = False. Make it a buffer, and set train.buffers = 'frozen'."
             )
         self.name = type(module).__name__
-        self.loss = loss
+        self.objective = objective or Classification()
         self.layout = Layout.of(module)
         self.initial = Model(
             self.layout.pack(parameters), {n: b.detach().clone() for n, b in buffers.items()}
@@ -80,6 +89,22 @@ class Task:
         self._structure: nn.Module = copy.deepcopy(_Both(module), shells)
         self._copies = threading.local()
 
+    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The loss of each example: [B]."""
+        return self.objective.losses(outputs, targets)
+
+    def weights(self, targets: Tensor) -> Tensor | None:
+        """How much each example counts, [B]; None: all the same."""
+        return self.objective.weight(targets) if self.objective.is_weighted else None
+
+    def total(self, targets: Tensor, mask: Tensor) -> Tensor:
+        """How much the examples with mask 1 count together; 1 where they do not count, to divide by it."""
+        weights = self.weights(targets)
+        if weights is None:
+            return mask.sum().clamp(min=1)
+        total = (weights * mask).sum()
+        return torch.where(total > 0, total, 1)
+
     @property
     def structure(self) -> nn.Module:
         """The user's module without values: its tensors are on the meta device."""
@@ -91,26 +116,31 @@ class Task:
         other._structure, other._copies = rewrite(copy.deepcopy(self._structure)), threading.local()
         return other
 
-    def train(self, x: Parameters, buffers: Buffers, inputs: Tensor) -> tuple[Outputs, Buffers]:
+    def train(self, x: Parameters, buffers: Buffers, inputs: Inputs) -> tuple[Outputs, Buffers]:
         """Outputs in training mode, and the buffers after this batch."""
         buffers = {name: buffer.clone() for name, buffer in buffers.items()}
         out = self._call("trainer", x, buffers, inputs)
         return out, {name: buffer.detach() for name, buffer in buffers.items()}
 
-    def view(self, x: Vector, buffers: Buffers, inputs: Tensor) -> Outputs:
+    def view(self, x: Vector, buffers: Buffers, inputs: Inputs) -> Outputs:
         """Outputs in evaluation mode."""
         return self._call("viewer", x, buffers, inputs)
 
-    def arranged(self, images: Tensor) -> Tensor:
+    def arranged(self, images: Inputs) -> Inputs:
         """Images with channels last in memory, the fastest order for convolutions on a CPU.
 
         Made with `empty`, because one channel is last already and torch would leave its strides as they are.
         """
-        if images.dim() != 4 or not self.has_convolutions or images.device.type != "cpu":
+        if (
+            not isinstance(images, Tensor)
+            or images.dim() != 4
+            or not self.has_convolutions
+            or images.device.type != "cpu"
+        ):
             return images
         return torch.empty_like(images, memory_format=torch.channels_last).copy_(images)
 
-    def _call(self, mode: str, x: Parameters, buffers: Buffers, inputs: Tensor) -> Outputs:
+    def _call(self, mode: str, x: Parameters, buffers: Buffers, inputs: Inputs) -> Outputs:
         if not hasattr(self._copies, mode):
             self._copies.trainer = copy.deepcopy(self._structure).train()
             self._copies.viewer = copy.deepcopy(self._structure).eval()

@@ -17,10 +17,11 @@ from fedtide.training.gradient import Gradient, by_backward, survey
 from fedtide.training.messages import Broadcast, Report, Row, State
 
 
-def begin(broadcast: Broadcast, row: Row) -> State:
+def begin(task: Task, broadcast: Broadcast, row: Row) -> State:
     """A client before its first local step."""
     x = broadcast.down.x
-    return State(x, row.rule, row.buffers or broadcast.buffers, x.new_zeros(3))
+    tally = x.new_zeros(4 if task.objective.is_weighted else 3)
+    return State(x, row.rule, row.buffers or broadcast.buffers, tally)
 
 
 def local_step(
@@ -40,8 +41,8 @@ def local_step(
     def objective(y: Vector) -> tuple[Tensor, Any]:
         out, buffers = task.train(y, state.buffers, batch.inputs)
         each, seen = losses(task, out, batch)
-        each = each + added(broadcast, y, out, batch, look, mine)
-        return mean(each, batch), (state.tally + seen, buffers)
+        each = each + added(task, broadcast, y, out, batch, look, mine)
+        return mean(each, batch, task), (state.tally + seen, buffers)
 
     direction, (tally, buffers) = gradient(objective, state.y)
     y, rule = follow(broadcast, direction, state.y, state.rule, mine, k)
@@ -50,29 +51,36 @@ def local_step(
 
 def losses(task: Task, out: Outputs, batch: Batch) -> tuple[Tensor, Tensor]:
     """The loss of each example, and what the batch adds to `State.tally`."""
-    each = task.loss(out.logits, batch.targets)
-    right = (out.logits.argmax(-1) == batch.targets).to(batch.mask.dtype)
-    seen = [(part * batch.mask).sum() for part in (each, right)]
-    return each, torch.stack([*seen, batch.mask.sum()]).detach()
+    each = task.losses(out.logits, batch.targets)
+    credit = task.objective.credit(out.logits, batch.targets, each)
+    seen = [(part * batch.mask).sum() for part in (each, credit)]
+    weights = task.weights(batch.targets)
+    weight = [] if weights is None else [(weights * batch.mask).sum()]
+    return each, torch.stack([*seen, batch.mask.sum(), *weight]).detach()
 
 
 def added(
-    broadcast: Broadcast, y: Vector, out: Outputs, batch: Batch, look: Look, mine: Any
+    task: Task, broadcast: Broadcast, y: Vector, out: Outputs, batch: Batch, look: Look, mine: Any
 ) -> Tensor | float:
-    """What the algorithm adds to the loss of each example: its penalty, and its teacher's KL divergence."""
+    """What the algorithm adds to the loss of each example: its penalty, and its teacher's divergence.
+
+    A penalty is a mean over examples, also where examples do not all weigh 1.
+    """
     algorithm, down = broadcast.algorithm, broadcast.down
     extra = algorithm.penalty(y, out, batch, look, down, mine)
     extra = check_penalty(algorithm, extra, len(batch.targets))
+    if task.objective.is_weighted and (isinstance(extra, Tensor) or extra):
+        extra = extra * task.total(batch.targets, batch.mask) / batch.mask.sum().clamp(min=1)
     teacher = algorithm.teacher(down)
     if teacher is None:
         return extra
-    p, q = look(teacher.x).logits.log_softmax(-1), out.logits.log_softmax(-1)
-    return teacher.weight * (p.exp() * (p - q)).sum(-1) + extra
+    apart = task.objective.divergence(look(teacher.x).logits, out.logits, batch.targets)
+    return teacher.weight * apart + extra
 
 
-def mean(each: Tensor | float, batch: Batch) -> Tensor:
-    """The mean over the examples of a batch whose mask is 1."""
-    return (each * batch.mask).sum() / batch.mask.sum().clamp(min=1)
+def mean(each: Tensor | float, batch: Batch, task: Task) -> Tensor:
+    """The weighted mean over the examples of a batch whose mask is 1."""
+    return (each * batch.mask).sum() / task.total(batch.targets, batch.mask)
 
 
 def follow(
@@ -88,8 +96,9 @@ def conclude(broadcast: Broadcast, state: State, mine: Any, walk: Walk) -> Repor
     """A client's report after its last step, or that of a stack of clients."""
     algorithm = broadcast.algorithm
     up, mine = check_report(algorithm, algorithm.report(state.y, walk, broadcast.down, mine))
-    loss, right, count = state.tally.unbind(-1)
-    training = Training(loss / count, right / count)
+    loss, credit, count, *weight = state.tally.unbind(-1)
+    counted = torch.where(weight[0] > 0, weight[0], 1) if weight else count
+    training = Training(loss / counted, credit / count)
     row = Row(mine, state.rule, state.buffers)
     return Report(up, row, state.buffers, training, walk.steps.reshape(loss.shape))
 
@@ -109,7 +118,7 @@ def client_round(
     `everything` holds all examples of the client where the algorithm surveys them, `stride` is the number of
     steps of a local epoch, `epochs` the number of local epochs (0 where the study counts steps).
     """
-    state, mine, surveys = begin(broadcast, row), row.mine, broadcast.algorithm.surveys
+    state, mine, surveys = begin(task, broadcast, row), row.mine, broadcast.algorithm.surveys
     look = partial(survey, by_backward, task, broadcast, epochs)
     if everything and surveys == "begin":
         mine = look(False, state, everything, mine, torch.tensor(0))
@@ -137,7 +146,7 @@ def sgd_steps(task: Task, broadcast: Broadcast, state: State, batches: Iterable[
         with torch.enable_grad():
             out, buffers = task.train(parameters, buffers, batch.inputs)
             each, seen = losses(task, out, batch)
-            loss = mean(each, batch)
+            loss = mean(each, batch, task)
         found = torch.autograd.grad(loss, values, allow_unused=True)
         with torch.no_grad():
             for value, gradient in zip(values, found, strict=True):

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.func import grad
 
 from fedtide.algorithms.base import Survey
+from fedtide.core.trees import rows
 from fedtide.core.types import Batch, Outputs, Vector
 from fedtide.tasks.task import Task
 from fedtide.training.messages import Broadcast, State
@@ -50,12 +51,13 @@ def survey(
 
     def loss(block: Batch, y: Vector) -> tuple[Tensor, Any]:
         logits = task.view(y, state.buffers, block.inputs).logits
-        return (task.loss(logits, block.targets) * block.mask).sum(), ()
+        return (task.losses(logits, block.targets) * block.mask).sum(), ()
 
     def whole(y: Vector) -> Vector:
-        blocks = map(Batch, *(torch.split(field, SURVEY_BLOCK) for field in batch))
+        starts = range(0, len(batch.mask), SURVEY_BLOCK)
+        blocks = (rows(batch, slice(first, first + SURVEY_BLOCK)) for first in starts)
         parts = [gradient(partial(loss, block), y)[0] for block in blocks]
-        return torch.stack(parts).sum(0) / batch.mask.sum().clamp(min=1)
+        return torch.stack(parts).sum(0) / task.total(batch.targets, batch.mask)
 
     def outputs(y: Vector) -> Outputs:
         return task.view(y, state.buffers, batch.inputs)

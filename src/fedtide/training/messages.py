@@ -47,7 +47,7 @@ class State(NamedTuple):
     y: Vector
     rule: Any  # state of the local optimiser
     buffers: Buffers
-    tally: Tensor  # [3]: summed loss, correct answers, examples seen
+    tally: Tensor  # [3]: summed loss, summed credit, examples seen; [4] with their weight, if they differ
 
 
 class Row(NamedTuple):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from fedtide.core.errors import ConfigError, require
+from fedtide.core.errors import require
 from fedtide.core.kinds import settle
 from fedtide.core.mix import mixed_buffers
 from fedtide.core.rng import torch_seed
@@ -17,7 +17,8 @@ from fedtide.data.batches import Batching
 from fedtide.models import MODELS
 from fedtide.models.base import MadeFor, ModelSpec
 from fedtide.models.dense import Linear
-from fedtide.tasks.task import Loss, Task, cross_entropy
+from fedtide.tasks.objective import Objective
+from fedtide.tasks.task import Task
 from fedtide.training.optimisers import RULES, Rule, Sgd
 from fedtide.training.schedules import SCHEDULES, Constant, Schedule
 
@@ -38,7 +39,6 @@ class Train(Batching):
     schedule: Schedule = field(default_factory=Constant)
     buffers: BufferPolicy = "average"  # of BatchNorm, after a round
     memories: Literal["carry", "reset", "keep"] = "carry"  # of clients and server, at a new start
-    loss: Loss = cross_entropy
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -58,26 +58,22 @@ class Train(Batching):
         """The global model's buffers after a round, from its old ones and the clients' stacked ones."""
         return old if self.buffers == "frozen" else mixed_buffers(new, share)
 
-    def task(self, dataset: Dataset, seed: int, device: torch.device) -> Task:
+    def task(
+        self, dataset: Dataset, seed: int, device: torch.device, objective: Objective | None = None
+    ) -> Task:
         """The model as a task for this dataset, freshly initialised."""
-        task = Task(self.module(made_for(dataset), seed).to(device), self.loss)
-        some = torch.arange(min(2, len(dataset.train)), device=device)
-        inputs, targets = dataset.train.take(some)
+        task = Task(self.module(made_for(dataset), seed).to(device), objective)
+        task.objective.check_targets(dataset)
+        inputs, targets = dataset.train.between(0, 2)
         logits = task.view(*task.initial, inputs).logits
         require(
             isinstance(logits, Tensor),
             "train.model",
-            f"a module whose forward returns one tensor, the outputs of {task.name}",
+            f"a module whose forward returns one tensor, the outputs of {task.name}, or has them as `logits`",
             type(logits).__name__,
             "Return the outputs alone, or wrap the module in one that does.",
         )
-        if logits.dim() != 2 or logits.shape[1] < dataset.classes:
-            raise ConfigError(
-                f"train.model must have an output for each of the {dataset.classes} labels of "
-                f"{dataset.name!r}. Got outputs of shape {tuple(logits.shape[1:])} from {task.name}. "
-                "Give the model more outputs or choose another one."
-            )
-        self._check_loss(logits, targets)
+        task.objective.check(logits, targets, dataset, task.name)
         return task
 
     def module(self, wanted: MadeFor, seed: int) -> nn.Module:
@@ -96,17 +92,6 @@ class Train(Batching):
             "Call the module once on an example, or use layers that are not lazy.",
         )
         return module
-
-    def _check_loss(self, logits: Tensor, targets: Tensor) -> None:
-        """Refuse a loss that is a mean or a sum over the batch: engines weigh every example themselves."""
-        shape = tuple(self.loss(logits, targets).shape)
-        require(
-            shape == tuple(targets.shape),
-            "train.loss",
-            f"one value per example: a tensor of shape {tuple(targets.shape)} for {len(targets)} examples",
-            shape,
-            'Write reduction="none", as in nn.CrossEntropyLoss(reduction="none").',
-        )
 
 
 def made_for(dataset: Dataset) -> MadeFor:

@@ -8,6 +8,7 @@ from fedtide.core.types import Batch
 from fedtide.engines.fast.chain import chain_of, descend, gradients
 from fedtide.engines.trial import is_chain
 from fedtide.models.base import EmbedHead
+from fedtide.tasks.objective import Classification
 from fedtide.tasks.task import Task
 
 pytestmark = pytest.mark.portable
@@ -83,7 +84,7 @@ def test_gradients_are_those_of_autograd(kind):
     for u, real in enumerate((4, 3)):
         x = y[u].clone().requires_grad_()
         logits = task.view(x, {}, inputs[u, :real]).logits
-        each = task.loss(logits, targets[u, :real])
+        each = task.losses(logits, targets[u, :real])
         each.mean().backward()
         torch.testing.assert_close(found[u], x.grad, atol=1e-12, rtol=0)
         right = (logits.argmax(-1) == targets[u, :real]).sum()
@@ -99,7 +100,7 @@ def test_what_is_not_a_chain(kind):
 def test_another_loss_is_not_taken_for_cross_entropy():
     module = CHAINS["linear"]()
     assert is_chain(Task(module))
-    assert not is_chain(Task(module, lambda logits, targets: logits.square().sum(1)))
+    assert not is_chain(Task(module, Classification(loss=lambda out, targets: out.square().sum(1))))
 
 
 @pytest.mark.parametrize("kind", CHAINS)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate, pairwise
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -102,7 +102,7 @@ def _errors(
     chain: Chain, y: Tensor, batch: Batch, added: Addition | None = None
 ) -> tuple[list[Tensor], Tensor, Tensor, Extra | None]:
     """The inputs of each layer, the gradient of the logits [U, classes, B], tallies [U, 3], and the extra."""
-    columns = outputs(chain, y, batch.inputs)
+    columns = outputs(chain, y, cast(Tensor, batch.inputs))
     logits, target = columns.pop(), batch.targets[:, None]
     right = logits.max(1).indices == batch.targets  # six times as fast as argmax over columns
     log_p = logits.log_softmax(1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -67,14 +67,13 @@ class Actor:
         torch.set_num_threads(1)
         self.engine: InProcess | None = None
 
-    def settle(self, settings: Settings, data: ClientData, *examples: Array) -> None:
+    def settle(self, settings: Settings, data: ClientData, examples: Mapping[str, Any]) -> None:
         """Receive the clients; their examples come as plain arrays."""
         if self.engine is not None:
             self.engine.close()
         self.device = settings.device
-        inputs, targets, *places = (unpacked(array, self.device) for array in examples)
-        arrays = {"inputs": inputs, "targets": targets, "rows": places[0] if places else None}
-        data = replace(data, examples=replace(data.examples, **arrays))
+        tensors = unpacked(examples, self.device)
+        data = replace(data, examples=replace(data.examples, **tensors))
         self.engine = settings.kind(
             settings.task,
             data,

@@ -185,11 +185,11 @@ class Ray(Engine):
             spread.kind, self.task, self.traits, self.buffers, spread.workers, self.chunk, device
         )
         examples = share.examples
-        tensors = (examples.inputs, examples.targets, examples.rows)
-        arrays = [packed(tensor) for tensor in tensors if tensor is not None]
+        tensors = {"inputs": examples.inputs, "targets": examples.targets, "rows": examples.rows}
+        arrays = packed({name: part for name, part in tensors.items() if part is not None})
         none = replace(examples, inputs=torch.empty(0), targets=torch.empty(0), rows=None)
         self._tables[number] = set()
-        return self._actors[number].settle.remote(settings, replace(share, examples=none), *arrays)
+        return self._actors[number].settle.remote(settings, replace(share, examples=none), arrays)
 
     def _settled(self, number: int, word: Any) -> None:
         """Wait until an actor holds its clients; an actor that dies meanwhile is replaced."""
