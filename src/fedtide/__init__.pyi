@@ -135,8 +135,13 @@ from fedtide.run.execute import run_study as run_study
 from fedtide.run.experiment import Experiment as Experiment
 from fedtide.run.history import History as History
 from fedtide.run.loop import run as run
+from fedtide.run.ranges import Between as Between
+from fedtide.run.ranges import OneOf as OneOf
+from fedtide.run.ranges import Tune as Tune
 from fedtide.run.study import Cell as Cell
 from fedtide.run.study import Study as Study
+from fedtide.run.tune import Tuned as Tuned
+from fedtide.run.tune import tune_study as tune_study
 from fedtide.show.trackers.mlflow import MLflow as MLflow
 from fedtide.show.trackers.tensorboard import TensorBoard as TensorBoard
 from fedtide.show.trackers.wandb import WandB as WandB

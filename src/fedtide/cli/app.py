@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fedtide import __version__
-from fedtide.cli import look, models, results, run, runs
+from fedtide.cli import look, models, results, run, runs, tune
 from fedtide.cli.console import console, remark
 from fedtide.core.errors import FedTideError, TrainingError
 from fedtide.deploy.commands import app as deploy
@@ -18,6 +18,7 @@ for command in (
     run.run,
     run.check,
     run.cost,
+    tune.tune,
     look.list_,
     look.data,
     look.schema,

@@ -11,6 +11,7 @@ Metric = float | list[float]
 
 LAST = 5  # evaluations that `accuracy` averages
 EPSILONS = ("epsilon", "simulated_epsilon")  # of real clients, and of a simulation
+TUNABLE = ("accuracy", "best_accuracy", "mean_accuracy", "transition_accuracy")  # to choose by
 RHO = 0.95  # a session has recovered at this share of the reference's peak
 
 

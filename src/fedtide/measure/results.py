@@ -16,6 +16,8 @@ from fedtide.measure.metrics import Metric, metrics
 from fedtide.measure.names import names
 from fedtide.measure.problems import SharedProblem, ranks_over, split
 from fedtide.measure.ranks import Ranks
+from fedtide.measure.searched import Searched
+from fedtide.measure.searched import read as read_search
 from fedtide.measure.statistics import Paired, paired
 from fedtide.measure.summary import beside_first, is_even, spread, summarised
 from fedtide.measure.targets import COSTS, common_target, to_target
@@ -118,6 +120,7 @@ class Results:
     target: float | None = None  # an accuracy that every finished run reached
     cautions: Sequence[str] = ()  # what to know before trusting the numbers
     problems: Sequence[SharedProblem] = ()  # rows by the problem that they solve
+    search: Searched | None = None  # how settings were chosen, if fedtide tune chose them
 
     @classmethod
     def read(cls, folder: StudyFolder) -> Results:
@@ -139,8 +142,9 @@ class Results:
         ]
         known = cautions((cell.label, cell.runs) for cell in cells)
         known += mixed(origin for cell in cells for origin in cell.origins.values())
-        known += validated(settings)
-        return cls(about, rows, list(engines), target, known, problems)
+        search = read_search(folder)
+        known += validated(settings) + (search.cautions if search else [])
+        return cls(about, rows, list(engines), target, known, problems, search)
 
     @property
     def study(self) -> str:

@@ -64,13 +64,13 @@ def to_huggingface(module: nn.Module, path: Path) -> None:
 
 def inputs_of(about: Mapping[str, Any]) -> tuple[tuple[int, ...], torch.dtype]:
     """Shape and type of one input, from what a model file says."""
-    dtype = about["inputs"]["dtype"]
-    if not isinstance(dtype, str):
+    if "named" in about["inputs"]:
+        got = f"the inputs {', '.join(about['inputs']['named'])}"
         raise OutputError(
-            "fedtide export --format onnx: the model must have one input. Got inputs by name: "
-            f"{', '.join(dtype)}. Export a state dict or a Hugging Face folder instead."
+            f"fedtide export --format onnx needs a model with one input without a name. Got {got}. "
+            "Export a state dict, or a Hugging Face folder."
         )
-    return tuple(about["made_for"]["shape"]), getattr(torch, dtype)
+    return tuple(about["made_for"]["shape"]), getattr(torch, about["inputs"]["dtype"])
 
 
 @contextlib.contextmanager

@@ -86,16 +86,21 @@ def described_model(
 
     Pixels are numbers in [0, 1], less `mean` and divided by `std` of their channel where these are given.
     """
-    first, raw = sample.train, sample.train.tensor
-    taken = first.between(0, 1)[0]
-    ready = {"": taken} if isinstance(taken, Tensor) else taken
-    kinds = {name: str(each.dtype).removeprefix("torch.") for name, each in ready.items()}
-    inputs: dict[str, Any] = {"dtype": kinds.get("", kinds)}
+    first = sample.train
+    ready, raw = first.between(0, 1)[0], first.tensor
+    if not isinstance(ready, Tensor):
+        dtypes = {name: _dtype(each) for name, each in ready.items()}
+        return {"model": _table(model), "made_for": made_for._asdict(), "inputs": {"named": dtypes}}
+    inputs: dict[str, Any] = {"dtype": _dtype(ready)}
     if raw is not None and raw.dtype == torch.uint8:
         inputs["pixels"] = "[0, 1]"
     if first.mean:
         inputs |= {"mean": list(first.mean), "std": list(first.std)}
     return {"model": _table(model), "made_for": made_for._asdict(), "inputs": inputs}
+
+
+def _dtype(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
 
 
 def _table(model: ModelSpec | nn.Module) -> dict[str, Any]:
