@@ -137,7 +137,7 @@ def _nearest(points: Floats, centres: Floats) -> tuple[Ints, Floats]:
 
 def _centres(points: Floats, count: int, rng: Rng) -> Floats:
     """Centres of clusters by k-means; each begins far from those before it."""
-    centres = points[rng.integers(len(points))][None]
+    centres: Floats = points[rng.integers(len(points))][None]
     while len(centres) < count:
         _, apart = _nearest(points, centres)
         chances = np.cumsum(apart) if apart.any() else np.arange(1.0, len(points) + 1)
@@ -152,7 +152,7 @@ def _centres(points: Floats, count: int, rng: Rng) -> Floats:
         sizes = np.bincount(nearest, minlength=count)[:, None]
         sums = np.zeros_like(centres)
         np.add.at(sums, nearest, points)
-        centres = np.asarray(np.where(sizes > 0, sums / np.maximum(sizes, 1), centres))
+        centres = np.where(sizes > 0, sums / np.maximum(sizes, 1), centres)
     return centres
 
 

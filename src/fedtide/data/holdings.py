@@ -281,7 +281,7 @@ def distribute(
         "data.partition",
         f"one that needs no labels, as targets of {dataset.name!r} are not labels",
         type(partition).__name__,
-        "Use 'iid', or 'natural' where each example has an owner.",
+        "Use 'iid', 'natural' where each example has an owner, or 'quantiles', 'clusters' or 'time'.",
     )
     targets = dataset.labels
     groups_of = partition.labels(dataset, stream(seed, "partition labels"))
