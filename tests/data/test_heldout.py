@@ -68,10 +68,10 @@ def test_owners_of_test_examples():
 def test_what_cannot_be_held_out():
     named = Data(name=numbers(6, 4, keys=[0] * 6, test_keys=[0] * 4), test_share=0.5)
     with pytest.raises(
-        ConfigError, match="data.test_share must be 0, as 'own' says which test examples"
+        ConfigError, match=r"data.test_share must be 0, as 'own' says which test examples"
     ):
         dealt(named)
-    with pytest.raises(ConfigError, match="large enough for an example of a client. Got 0.1"):
+    with pytest.raises(ConfigError, match=r"large enough for an example of a client. Got 0.1"):
         dealt(Data(name=numbers(8), test_share=0.1))
     with pytest.raises(
         ConfigError, match=r"data.test_share must be a share of each client's examples in \[0, 1\)"

@@ -149,7 +149,7 @@ def test_mistakes_are_one_sentence(tmp_path, changes, settings, sentence):
 
 def test_bytes_that_are_no_text(tmp_path):
     (tmp_path / "a.csv").write_bytes(b"x,y\n1,\xff\xfe\n")
-    with pytest.raises(DataError, match="a.csv must be a CSV file in UTF-8"):
+    with pytest.raises(DataError, match=r"a.csv must be a CSV file in UTF-8"):
         fedtide.from_files(tmp_path)
 
 
