@@ -121,6 +121,13 @@ from fedtide.population.laws import Beta as Beta
 from fedtide.population.laws import Gamma as Gamma
 from fedtide.population.laws import Weibull as Weibull
 from fedtide.population.live import Live as Live
+from fedtide.population.patterns import Handover as Handover
+from fedtide.population.patterns import IncrementalArrival as IncrementalArrival
+from fedtide.population.patterns import IncrementalDeparture as IncrementalDeparture
+from fedtide.population.patterns import MarkovPresence as MarkovPresence
+from fedtide.population.patterns import RandomPresence as RandomPresence
+from fedtide.population.patterns import RoundRobin as RoundRobin
+from fedtide.population.patterns import Static as Static
 from fedtide.population.presence import Bernoulli as Bernoulli
 from fedtide.population.presence import Cyclic as Cyclic
 from fedtide.population.presence import Diurnal as Diurnal

@@ -233,7 +233,11 @@ def test_first_trials_fill_the_ranges_evenly():
         ("train.lr", {"from": 0, "to": 1}, "with low and high, or a list"),
         ("train.lr", 0.1, "with low and high, or a list"),
         ("train.lr", [0.1], "at least two values"),
-        ("train.lr", {"low": -1, "high": 1}, r"train.lr must be a positive number. Got -1"),
+        (
+            "train.lr",
+            {"low": -1, "high": 1},
+            r"lr: -1 is in the range, but train.lr must be a positive number",
+        ),
         ("train.llr", [1, 2], "Train has no setting 'llr'. Did you mean 'lr'?"),
         ("algorithm.mu", [1, 2], "FedAvg has no setting 'mu'"),
         ("data.partition.alpha", [0.1, 1], "must be a setting of the method"),

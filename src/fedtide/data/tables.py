@@ -185,7 +185,7 @@ def is_number(cell: str) -> bool:
 
 def _parquet(path: Path, text: Sequence[str], drop: Sequence[str]) -> Columns:
     """The columns of a Parquet file."""
-    needs(str(path), "tables", "pyarrow")
+    needs(f"{path}: a Parquet file", "parquet", "pyarrow")
     import pyarrow as pa
     from pyarrow import parquet
 

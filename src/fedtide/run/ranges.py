@@ -132,9 +132,16 @@ def checked(ranges: Ranges, e: Experiment, compared: Sequence[str] = ()) -> dict
         if isinstance(limits, Between):
             limits = replace(limits, whole=limits.whole and not is_float)
         for end in limits.ends:
-            changed(e, key, end)
+            _check_end(e, key, end)
         found[key] = limits
     return found
+
+
+def _check_end(e: Experiment, key: str, end: Any) -> None:
+    try:
+        changed(e, key, end)
+    except ConfigError as error:
+        raise ConfigError(f"tune.{key}: {end!r} is in the range, but {error}") from error
 
 
 def value_of(e: Any, key: str) -> Any:
