@@ -235,7 +235,8 @@ def place(name: str, folder: Path | None = None) -> Path | None:
 
     Hyphens, underscores and capitals do not matter: FashionMNIST, fashion_mnist, fashion-mnist.
     """
-    name = DATASETS[name].folder or name
+    if name in DATASETS:
+        name = DATASETS[name].folder or name
     if folder is not None:
         require(Path(folder).is_dir(), "data.folder", "an existing folder", str(folder))
         return _subfolder(Path(folder), name) or Path(folder)

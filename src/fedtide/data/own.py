@@ -287,7 +287,7 @@ def _checked(given: Any, inputs: Tensor, where: str) -> Tensor:
 
 
 def is_mapped(value: Any) -> bool:
-    """Is this an array that is mapped from a file, as by `np.load(path, mmap_mode="r")`?"""
+    """Is this an array that is mapped from a file, or a part of one?"""
     while isinstance(value, np.ndarray):
         if isinstance(value, np.memmap):
             return True

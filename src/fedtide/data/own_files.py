@@ -54,7 +54,7 @@ class Files(Split):
     numbers, unless `classes` says how many labels there are or the column is text, whose words are labels.
     """
 
-    folder: str  # of the files, or one file
+    folder: str = ""  # of the files, or one file
     target: str | tuple[str, ...] = "y"
     client: str = ""
     time: str = ""
@@ -63,6 +63,13 @@ class Files(Split):
     classes: int = 0
     scale: bool = False  # inputs less their mean and divided by their deviation, over all clients
     partition: Partition = field(default_factory=Natural)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        do = "Write data = { kind = 'files', folder = 'hospitals', target = 'days' }."
+        require(self.folder != "", "data.folder", "a folder of tables, or one table", "", do)
+        require(self.target not in ("", ()), "data.target", "a column, or several", self.target)
+        require(self.classes >= 0, "data.classes", "zero or more", self.classes)
 
     @property
     def title(self) -> str:
