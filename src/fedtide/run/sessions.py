@@ -68,14 +68,18 @@ def begin(
 ) -> tuple[Now, Mapping[str, Any]]:
     """The state after a start in round t, and facts about it."""
     number, session = known.number, known.session
-    past = now.era.over(now.model)
-    archive = e.start.store(now.archive, past, world.layout) if number else Archive()
+    archive = with_last_session(e, world, now)
     begun = e.start.begin(known._replace(archive=archive))
     era = Era(number, t, session.clients, begun.gradient)
     facts = {"start": number, **begun.facts}
     if number and begun.model is not now.model and "start_losses" not in facts:
         facts["start_untested"] = True
-    if number and begun.model is now.model and e.train.memories == "carry":
+    if (
+        number
+        and not now.era.is_earlier
+        and begun.model is now.model
+        and e.train.memories == "carry"
+    ):
         now, more = carry(e, world, session, now._replace(era=era, archive=archive), start=True)
         return now, {**facts, **more}
     if e.train.memories != "keep":
@@ -84,6 +88,13 @@ def begin(
     check_state(e.algorithm, "init", server)
     now = now._replace(server=server, model=begun.model, era=era, archive=archive)
     return now._replace(members=now.members.among(session)), facts
+
+
+def with_last_session(e: Experiment, world: World, now: Now) -> Archive:
+    """The archive with the session that ends now, unless an earlier run has stored it already."""
+    if now.era.number < 0 or now.era.is_earlier:
+        return now.archive
+    return e.start.store(now.archive, now.era.over(now.model), world.layout)
 
 
 def carry(
