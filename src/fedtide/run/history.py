@@ -38,8 +38,8 @@ class History:
 
     def module(self) -> nn.Module:
         """The final model as a module of its own, in evaluation mode."""
-        train = self.experiment.train
-        module = copy.deepcopy(train.module(made_for(self.sample), self.experiment.seed))
+        e = self.experiment
+        module = copy.deepcopy(e.train.module(made_for(self.sample, e.task), e.seed))
         values = {**self.layout.unpack(self.model.x), **self.model.buffers}
         return filled(module, values, "history.module()")
 
@@ -51,9 +51,9 @@ class History:
         """What the final model's file says about it, as JSON."""
         tested = [line for line in self.rounds if line["accuracy"] is not None]
         score = {"name": "accuracy", "value": tested[-1]["accuracy"]} if tested else None
-        train = self.experiment.train
-        told = described_model(train.model, made_for(self.sample), self.sample)
-        return {**told, "seed": self.experiment.seed, "rounds": len(self.rounds), "score": score}
+        e = self.experiment
+        told = described_model(e.train.model, made_for(self.sample, e.task), self.sample)
+        return {**told, "seed": e.seed, "rounds": len(self.rounds), "score": score}
 
     def metrics(self, transition_rounds: int = 10) -> dict[str, Metric]:
         """Accuracy, accuracy after transitions, time: see `fedtide.measure.metrics`."""

@@ -286,7 +286,7 @@ class World:
 
             return by_backward(loss, model.x)[0] if mask.any() else torch.zeros_like(model.x)
 
-        return torch.stack([one(*row) for row in zip(*picks, strict=True)])
+        return torch.stack([one(*row) for row in zip(picks.places, picks.mask, strict=True)])
 
     def by_label(self, model: Model) -> dict[int, float]:
         """Accuracy on the test examples of each label that clients of the session hold."""
