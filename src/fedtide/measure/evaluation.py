@@ -1,5 +1,6 @@
 """The [evaluation] section of a study."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -13,6 +14,19 @@ IN_A_ROW = 3  # evaluations with such a loss: training has diverged
 
 
 @dataclass(frozen=True, kw_only=True)
+class Personalise:
+    """Test clients also after they have trained the global model on their own examples, for so many epochs."""
+
+    epochs: int = 1
+    lr: float = 0.0  # 0: that of the round
+
+    def __post_init__(self) -> None:
+        require(self.epochs >= 1, "evaluation.personalise.epochs", "at least 1", self.epochs)
+        must = "zero or positive"
+        require(0 <= self.lr < math.inf, "evaluation.personalise.lr", must, self.lr)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Evaluation:
     """When the global model is tested (after the last round always), on what, and what else is noted."""
 
@@ -22,6 +36,9 @@ class Evaluation:
     fairness: bool = (
         False  # at the end: accuracy for clients that took part often, rarely and never
     )
+    # How many clients are tested on test examples of their own, or "all".
+    clients: int | Literal["all"] = 0
+    personalise: Personalise | None = None  # such as { epochs = 1 }
     diverged: Literal["stop", "warn"] = "stop"  # what to do where the test loss grows without bound
 
     def due(self, t: int, length: int) -> bool:
@@ -55,6 +72,14 @@ class Evaluation:
 
     def __post_init__(self) -> None:
         require(self.every >= 1, "evaluation.every", "at least 1", self.every)
+        counted = self.clients == "all" or (isinstance(self.clients, int) and self.clients >= 0)
+        require(counted, "evaluation.clients", "a number of clients, or 'all'", self.clients)
+        require(
+            self.personalise is None or bool(self.clients),
+            "evaluation.clients",
+            "a number of clients or 'all' with evaluation.personalise",
+            self.clients,
+        )
         object.__setattr__(self, "probes", tuple(_probe(each) for each in self.probes))
 
     def needs(self, what: Needs) -> bool:
