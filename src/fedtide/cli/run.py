@@ -91,7 +91,7 @@ def run(
     rounds = {(r.label, r.experiment.seed): r.experiment.population.length for r in plan.runs}
     if not quiet:
         _announce(plan.name, rounds)
-    with _stoppable() as stop, LiveView(plan.name, rounds, console, quiet) as live:
+    with _stoppable() as stop, LiveView(plan.name, rounds, console, quiet, plan.scale) as live:
         outcome = start(watch=live.watch, stop=stop)
     _show(outcome, out / plan.name, profile)
 

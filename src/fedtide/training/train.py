@@ -22,6 +22,7 @@ from fedtide.tasks.task import Task
 from fedtide.training.optimisers import RULES, Rule, Sgd
 from fedtide.training.schedules import SCHEDULES, Constant, Schedule
 
+TRIED = 32  # test examples on which scores are tried before a run
 BufferPolicy = Literal["average", "local", "frozen"]
 
 
@@ -74,6 +75,10 @@ class Train(Batching):
             "Return the outputs alone, or wrap the module in one that does.",
         )
         task.objective.check(logits, targets, dataset, task.name)
+        inputs, targets = dataset.test.between(0, TRIED)
+        if task.objective.has_meters:
+            with torch.no_grad():
+                task.objective.check_metrics(task.view(*task.initial, inputs).logits, targets)
         return task
 
     def module(self, wanted: MadeFor, seed: int) -> nn.Module:
