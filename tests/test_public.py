@@ -32,10 +32,14 @@ SURFACE = {
     "Fleet",
     "FlowerSettings",
     "History",
+    "OneOf",
     "Outcome",
     "Privacy",
+    "Between",
     "Study",
     "Train",
+    "Tune",
+    "Tuned",
     "__version__",
     "from_huggingface",
     "from_tensors",
@@ -44,6 +48,7 @@ SURFACE = {
     "load_model",
     "run",
     "run_study",
+    "tune_study",
 }
 
 

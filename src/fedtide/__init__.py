@@ -27,7 +27,9 @@ _HOMES = {
     "fedtide.run.experiment": ("Experiment",),
     "fedtide.run.history": ("History",),
     "fedtide.run.loop": ("run",),
+    "fedtide.run.ranges": ("Between", "OneOf", "Tune"),
     "fedtide.run.study": ("Cell", "Study"),
+    "fedtide.run.tune": ("Tuned", "tune_study"),
     "fedtide.training.train": ("Train",),
 }
 __all__ = sorted(["__version__", *(name for names in _HOMES.values() for name in names)])

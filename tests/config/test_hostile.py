@@ -24,7 +24,7 @@ from fedtide.core.types import Crowd
 from fedtide.data import images, text
 from fedtide.data.files import content as unpacked
 from fedtide.data.files import idx
-from fedtide.population import arrivals, traces
+from fedtide.population import recording, traces
 from fedtide.population.arrivals import VisitTrace
 from fedtide.population.traces import AvailabilityTrace, Phones
 from fedtide.record.checkpoint import Checkpointing, Checkpoints, Stopped
@@ -165,7 +165,7 @@ def test_mutated_data_files(folder, data):
     place = folder / "data" / sort
     place.mkdir(parents=True, exist_ok=True)
     (place / "file").write_bytes(mutated(data.draw, content))
-    for cached in (traces._read, arrivals._read):
+    for cached in (traces._read, recording._recording):
         cached.cache_clear()
     with within(SLOW), suppress(FedTideError):
         reader(place)

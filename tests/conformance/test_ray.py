@@ -34,6 +34,7 @@ from fedtide.population.sessions import Alternating, Fixed, Pattern
 from fedtide.record.checkpoint import Checkpoints, Stopped
 from fedtide.record.journal import Journal, read
 from fedtide.run.execute import run_study
+from fedtide.run.tune import tune_study
 from fedtide.starts.previous import Previous
 from fedtide.starts.similarity import Similarity
 from fedtide.starts.soup import Soup
@@ -558,6 +559,22 @@ def test_runs_of_a_grid_are_spread_over_the_cluster(cluster, tmp_path):
             assert list(map(untimed, read(one))) == list(map(untimed, read(other)))
         elif name.name == "model.safetensors":
             assert one.read_bytes() == other.read_bytes()
+
+
+SEARCH = """
+population = { kind = "fixed", clients = 4, rounds = 4 }
+train = { steps = 1 }
+tune = { trials = 5, at_once = 3, train.lr = { low = 0.01, high = 1, log = true } }
+"""
+
+
+def test_a_search_over_the_cluster_makes_the_same_choices(cluster, tmp_path):
+    study = config.study("search", tomllib.loads(SEARCH), SEARCH)
+    here = tune_study(study, tmp_path / "here", jobs=1).searches[0].trials
+    there = tune_study(study, tmp_path, over_ray=True)
+    for one, other in zip(here, there.searches[0].trials, strict=True):
+        assert one._replace(seconds=0.0) == other._replace(seconds=0.0)
+    assert len(list(there.folder.glob("trials/01-all/*/seed-1/journal.jsonl"))) == 5
 
 
 def test_files_come_back_in_the_place_of_those_that_went(tmp_path):

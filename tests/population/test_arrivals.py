@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedtide.core.errors import ConfigError
 from fedtide.population import POPULATIONS
 from fedtide.population.arrivals import Poisson, VisitTrace
 
@@ -35,16 +34,6 @@ def test_a_trace_from_a_file(tmp_path):
     ]
     assert trace.groups(10)[0].clients == 3
     assert VisitTrace(file=str(file), clients=7).groups(10)[0].clients == 7
-
-
-@pytest.mark.parametrize("text", ["", "client,arrive\n1,2\n", "client,arrive,leave\n1,x,3\n"])
-def test_files_that_are_no_trace(tmp_path, text):
-    file = tmp_path / "visits.csv"
-    file.write_text(text)
-    with pytest.raises(ConfigError, match=r"^population\.file must be a CSV file with"):
-        VisitTrace(file=str(file))
-    with pytest.raises(ConfigError, match="the path, as seen from where fedtide runs"):
-        VisitTrace(file=str(tmp_path / "missing.csv"))
 
 
 @settings(max_examples=30, deadline=None)
@@ -137,4 +126,6 @@ def test_parties_arrive_and_leave_together():
 
 
 def test_the_names_of_the_populations():
-    assert list(POPULATIONS) == ["fixed", "alternating", "pattern", "poisson", "trace", "live"]
+    kinds = ["fixed", "alternating", "pattern", "poisson", "trace", "live"]
+    kinds += ["static", "incremental-arrival", "incremental-departure", "round-robin", "random"]
+    assert list(POPULATIONS) == [*kinds, "markov", "handover"]

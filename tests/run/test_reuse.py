@@ -161,6 +161,16 @@ def test_own_files_and_what_they_import_count(tmp_path, monkeypatch):
     assert origin(e, 10)["key"] != made["key"]
 
 
+def test_a_file_that_a_setting_names_counts(counted, tmp_path):
+    """A trace that has changed makes other runs."""
+    trace = tmp_path / "visits.csv"
+    changes = {"population": {"kind": "trace", "file": str(trace), "rounds": 4}}
+    for text, computed in (("0,0,4\n1,1,4\n", 2), ("0,0,4\n1,1,4\n", 0), ("0,0,4\n1,2,4\n", 2)):
+        trace.write_text("client,arrive,leave\n" + text)
+        counted(study(seed=[1], **changes))
+        assert len(counted.runs) == computed
+
+
 def test_results_say_what_made_them(counted):
     done = counted(study(seed=[1]))
     identity = json.loads(next(done.folder.path.rglob("identity.json")).read_text())

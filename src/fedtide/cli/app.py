@@ -8,16 +8,18 @@ from typing import Annotated
 import typer
 
 from fedtide import __version__
-from fedtide.cli import look, models, results, run, runs
+from fedtide.cli import look, models, new, results, run, runs, tune
 from fedtide.cli.console import console, remark
 from fedtide.core.errors import FedTideError, TrainingError
 from fedtide.deploy.commands import app as deploy
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 for command in (
+    new.new,
     run.run,
     run.check,
     run.cost,
+    tune.tune,
     look.list_,
     look.data,
     look.schema,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -34,20 +35,37 @@ def list_(
     if kind:
         _explain(room, kind)
         return
-    table = _table("kind", "what", "settings (default)")
     if room == "datasets":
+        table = _table("dataset", "what", "labels")
         for name, info in DATASETS.items():
-            table.add_row(name, info.description, f"{info.classes} labels")
+            table.add_row(name, info.description, str(info.classes))
     else:
+        table = _table("kind", "what", "settings (default)")
         for name, found in ROOMS[room].items():
             table.add_row(name, escape(first_sentence(found)), escape(_settings(found)))
     console.print(table)
 
 
 def data(
-    name: Annotated[str, typer.Argument(help="A dataset; without it, all of them.")] = "",
+    name: Annotated[
+        str,
+        typer.Argument(help="A dataset, or a trace of visits (CSV, Parquet); else all datasets."),
+    ] = "",
+    round_minutes: Annotated[
+        float, typer.Option(help="Of a trace: the length of a round; 0: times are rounds.", min=0)
+    ] = 0.0,
+    columns: Annotated[
+        str,
+        typer.Option(help="Of a trace: its columns for client, arrive, leave (or client, seen)."),
+    ] = "client,arrive,leave",
+    picture: Annotated[
+        Path | None, typer.Option(help="Of a trace: draw who is present when into this file.")
+    ] = None,
 ) -> None:
-    """Show which datasets are here, or load one and describe it."""
+    """Show which datasets are here, describe one, or describe a trace of visits before it is used."""
+    if name.endswith((".csv", ".csv.gz", ".parquet")):
+        _describe_trace(name, round_minutes, columns, picture)
+        return
     from fedtide.data.datasets import DATASETS, load, place
 
     if name:
@@ -63,6 +81,30 @@ def data(
         table.add_row(kind, here, info.description, info.licence)
     console.print(table)
     console.print("Set FEDTIDE_DATA to the folder that holds one folder per dataset.")
+
+
+def _describe_trace(file: str, round_minutes: float, columns: str, picture: Path | None) -> None:
+    """Print numbers about a trace and how a study uses it; draw it if asked to."""
+    from fedtide.population.arrivals import VisitTrace
+    from fedtide.show import trace as show
+
+    names = tuple(column.strip() for column in columns.split(","))
+    trace = VisitTrace(file=file, round_minutes=round_minutes, columns=names)
+    table = _table("", "")
+    table.show_header = False
+    for what, value in show.facts(trace):
+        table.add_row(what, escape(value))
+    console.print(table)
+    rounds = next(value for what, value in show.facts(trace) if what == "rounds").split(" ")[0]
+    settings = [f'kind = "trace", file = "{file}", rounds = {rounds.replace(",", "")}']
+    settings += [f"round_minutes = {round_minutes:g}"] * bool(round_minutes)
+    settings += [f"columns = {json.dumps(names)}"] * (names != VisitTrace.columns)
+    console.print(
+        f"In a study: population = {{ {', '.join(settings)} }}", markup=False, soft_wrap=True
+    )
+    if picture:
+        show.picture(trace, picture)
+        console.print(f"Picture: {picture}", soft_wrap=True)
 
 
 def schema() -> None:

@@ -89,9 +89,11 @@ def run(
     if resume and (before := resumable(plan, out)) and before.is_finished:
         console.print(f"{plan.name} is finished: nothing is left to do.", highlight=False)
     rounds = {(r.label, r.experiment.seed): r.experiment.population.length for r in plan.runs}
+    if plan.tune and not plan.tuned:
+        remark(f"the ranges in [tune] are not used here; fedtide tune {study} searches them")
     if not quiet:
         _announce(plan.name, rounds)
-    with _stoppable() as stop, LiveView(plan.name, rounds, console, quiet, plan.scale) as live:
+    with stoppable() as stop, LiveView(plan.name, rounds, console, quiet, plan.scale) as live:
         outcome = start(watch=live.watch, stop=stop)
     _show(outcome, out / plan.name, profile)
 
@@ -101,7 +103,7 @@ def _print_lines(plan: Study, start: Callable[..., Outcome]) -> None:
     from fedtide.show.jsonl import JsonLines
 
     lines = JsonLines(plan.name, [cell.settings for cell in plan.cells])
-    with _stoppable() as stop:
+    with stoppable() as stop:
         start(watch=lines.watch, stop=stop)
 
 
@@ -137,7 +139,7 @@ def answer(found: Results) -> None:
 
 
 @contextmanager
-def _stoppable() -> Iterator[Callable[[], bool]]:
+def stoppable() -> Iterator[Callable[[], bool]]:
     """Let Ctrl-C or kill stop a study after a whole round, and print the command that continues it."""
     from fedtide.record.checkpoint import Stopped
     from fedtide.run.signals import Signals
@@ -173,7 +175,20 @@ def check(study: StudyFile, changes: Changes = [], seeds: Seeds = []) -> None:  
         console.print(
             f"Data: {name} {'is here' if here else f'is not here: see fedtide data {name}'}"
         )
+    for line in ranges(plan):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
     caution(foreseen(plan.settings))
+
+
+def ranges(study: Study) -> Iterator[str]:
+    """The ranges that `fedtide tune` would search; none of a study whose values are chosen."""
+    from fedtide.run.ranges import in_words
+
+    if study.tune and not study.tuned:
+        yield f"Ranges for fedtide tune, {study.tune.budget} of each setting:"
+        for cell in study.cells:
+            for key, limits in cell.ranges.items():
+                yield f"  {cell.label}: {key} = {in_words(limits)}"
 
 
 def cost(

@@ -8,13 +8,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedtide.config import tuning
 from fedtide.config.build import Table, build, convert, folder
 from fedtide.core.errors import ConfigError
 from fedtide.run.experiment import Experiment
+from fedtide.run.ranges import Ranges, checked
 from fedtide.run.study import Cell, Study
 from fedtide.show.trackers import Tracker
 
-STUDY_KEYS = ("question", "transition_rounds", "compare", "case", "published", "track")
+STUDY_KEYS = (
+    "question",
+    "transition_rounds",
+    "compare",
+    "case",
+    "published",
+    "track",
+    "tune",
+    "tuned",
+)
 
 
 def load(path: str | Path, changes: Sequence[str] = (), seeds: Sequence[int] = ()) -> Study:
@@ -74,9 +85,13 @@ def study(name: str, table: Table, source: str = "") -> Study:
     base = {key: value for key, value in table.items() if key not in STUDY_KEYS}
     grid = dict(_flat(convert(dict, table.get("compare", {}), "compare")))
     seeds = _listed(grid.pop("seed", [base.pop("seed", 0)]), "compare.seed")
+    settings, ranges = tuning.split(convert(dict, table.get("tune", {}), "tune"), "tune")
+    chosen = tuning.chosen(convert(dict, table.get("tuned", {}), "tuned"))
     return Study(
         name=name,
-        cells=tuple(_cells(base, _cases(table.get("case", [{}])), grid)),
+        cells=tuple(_cells(base, _cases(table.get("case", [{}])), grid, ranges, chosen)),
+        tune=settings if "tune" in table else None,
+        tuned=tuning.found(table["tuned"]) if "tuned" in table else None,
         seeds=tuple(convert(int, seed, "compare.seed") for seed in seeds),
         question=convert(str, table.get("question", ""), "question"),
         transition_rounds=convert(int, table.get("transition_rounds", 10), "transition_rounds"),
@@ -89,16 +104,26 @@ def study(name: str, table: Table, source: str = "") -> Study:
     )
 
 
-def _cells(base: Table, cases: Sequence[Table], grid: Table) -> Iterator[Cell]:
-    """The experiments of a study: every case with every combination of the compared values."""
-    for case in cases:
+def _cells(
+    base: Table, cases: Sequence[Table], grid: Table, ranges: Ranges, chosen: tuning.Chosen
+) -> Iterator[Cell]:
+    """The experiments of a study: every case with every combination of the compared values.
+
+    `ranges` are those of [tune], to which a case may add others; `chosen` are values that were tuned.
+    """
+    for number, case in enumerate(cases):
+        of_case = {key: value for key, value in case.items() if key not in ("name", "tune")}
+        _, own = tuning.split(case.get("tune", {}), f"case[{number}].tune", only_ranges=True)
         for values in itertools.product(*(_listed(v, f"compare.{k}") for k, v in grid.items())):
             combination = dict(zip(grid, values, strict=True))
-            changed = merged(base, {key: value for key, value in case.items() if key != "name"})
+            changed = merged(base, of_case)
+            settings = {"case": case["name"], **combination} if "name" in case else combination
             for key, value in combination.items():
                 put(changed, key, value, "compare")
-            settings = {"case": case["name"], **combination} if "name" in case else combination
-            yield Cell(settings, build(Experiment, changed, ""))
+            for key, value in chosen(settings).items():
+                put(changed, key, value, "tuned.cell")
+            e = build(Experiment, changed, "")
+            yield Cell(settings, e, checked({**ranges, **own}, e, list(grid)))
 
 
 def _cases(raw: Any) -> list[Table]:

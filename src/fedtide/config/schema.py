@@ -10,6 +10,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from fedtide.config.build import LARGEST, fields_of, is_settable
 from fedtide.run.experiment import Experiment
 from fedtide.run.kinds import KINDS
+from fedtide.run.ranges import Tune
 from fedtide.show.kinds import first_sentence
 from fedtide.show.trackers import Tracker
 
@@ -49,10 +50,17 @@ def study_schema() -> Schema:
                 "items": {"type": "object", "required": ["name"]},
                 "description": "Named variants, each with settings of its own.",
             },
+            "tune": _of_search(),
+            "tuned": {"type": "object", "description": "Values that fedtide tune has chosen."},
             "published": {"type": "array", "items": {"type": "object"}},
             "track": {"type": "array", "items": of(Tracker)},
         },
     }
+
+
+def _of_search() -> Schema:
+    """The table [tune]: its own settings, and ranges of any setting of a method."""
+    return {**of_table(Tune), "additionalProperties": True}
 
 
 def of(hint: Any) -> Schema:

@@ -12,6 +12,11 @@ Metric = float | list[float]
 
 LAST = 5  # evaluations that `accuracy` averages
 EPSILONS = ("epsilon", "simulated_epsilon")  # of real clients, and of a simulation
+TUNABLE = tuple(  # metrics to choose by
+    when + score
+    for score in ("accuracy", "score")
+    for when in ("", "best_", "mean_", "transition_")
+)
 RHO = 0.95  # a session has recovered at this share of the reference's peak
 
 

@@ -46,7 +46,7 @@ TITLES = {  # kinds whose name is written otherwise than in study files
     "uci-har": "UCI-HAR",
 }
 # Sections that pose the problem which methods are to solve; other settings belong to the methods.
-PROBLEM = ("data", "population", "network", "faults", "attack", "train.model")
+PROBLEM = ("data", "task", "population", "network", "faults", "attack", "train.model")
 
 
 def names(settings: Sequence[Mapping[str, Any]]) -> list[str]:

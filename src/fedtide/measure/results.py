@@ -17,6 +17,8 @@ from fedtide.measure.names import names
 from fedtide.measure.problems import SharedProblem, ranks_over, split
 from fedtide.measure.ranks import Ranks
 from fedtide.measure.scale import ACCURACY, Scale, scales
+from fedtide.measure.searched import Searched
+from fedtide.measure.searched import read as read_search
 from fedtide.measure.statistics import Paired, paired
 from fedtide.measure.summary import beside_first, is_even, spread, summarised
 from fedtide.measure.targets import COSTS, common_target, to_target
@@ -120,6 +122,7 @@ class Results:
     target: float | None = None  # a score that every finished run reached
     cautions: Sequence[str] = ()  # what to know before trusting the numbers
     problems: Sequence[SharedProblem] = ()  # rows by the problem that they solve
+    search: Searched | None = None  # how settings were chosen, if fedtide tune chose them
 
     @classmethod
     def read(cls, folder: StudyFolder) -> Results:
@@ -142,8 +145,9 @@ class Results:
         ]
         known = cautions((cell.label, cell.runs) for cell in cells)
         known += mixed(origin for cell in cells for origin in cell.origins.values())
-        known += validated(settings)
-        return cls(about, rows, list(engines), target, known, problems)
+        search = read_search(folder)
+        known += validated(settings) + (search.cautions if search else [])
+        return cls(about, rows, list(engines), target, known, problems, search)
 
     @property
     def scale(self) -> Scale:

@@ -3,6 +3,15 @@
 from fedtide.core.kinds import Kinds
 from fedtide.population.arrivals import Poisson, VisitTrace
 from fedtide.population.live import Live
+from fedtide.population.patterns import (
+    Handover,
+    IncrementalArrival,
+    IncrementalDeparture,
+    MarkovPresence,
+    RandomPresence,
+    RoundRobin,
+    Static,
+)
 from fedtide.population.sessions import Alternating, Fixed, Pattern, Population
 
 POPULATIONS = Kinds(
@@ -15,5 +24,12 @@ POPULATIONS = Kinds(
         "poisson": Poisson,
         "trace": VisitTrace,
         "live": Live,
+        "static": Static,
+        "incremental-arrival": IncrementalArrival,
+        "incremental-departure": IncrementalDeparture,
+        "round-robin": RoundRobin,
+        "random": RandomPresence,
+        "markov": MarkovPresence,
+        "handover": Handover,
     },
 )

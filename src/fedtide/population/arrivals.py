@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-import csv
+import math
 from abc import abstractmethod
 from bisect import bisect_right
 from dataclasses import dataclass
 from functools import lru_cache
 from heapq import heappop, heappush
 from pathlib import Path
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedtide.core.errors import ConfigError, require
 from fedtide.core.rng import stream
 from fedtide.core.types import Group, Session
+from fedtide.population.recording import MOST, Form, Recording, read
 from fedtide.population.sessions import Alternating, Population
-
-MOST = 10**8  # the largest number of clients, and of rounds
-
-
-class Visits(NamedTuple):
-    """Client `client[v]` exists in the rounds arrive[v] <= t < leave[v]."""
-
-    client: NDArray[np.int64]
-    arrive: NDArray[np.int64]
-    leave: NDArray[np.int64]
-
-    @classmethod
-    def of(cls, rows: list[tuple[int, int, int]]) -> Visits:
-        """Visits from rows of client, arrive, leave."""
-        return cls(*np.array(rows, dtype=np.int64).reshape(-1, 3).T)
+from fedtide.population.visits import Visits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,14 +172,24 @@ class Poisson(Arrivals):
 
 @dataclass(frozen=True, kw_only=True)
 class VisitTrace(Arrivals):
-    """Recorded visits: a CSV `file` with the columns client, arrive, leave, or the same as a list, `stays`.
+    """Recorded visits: a CSV or Parquet `file` with the columns client, arrive, leave, or a list, `stays`.
 
-    A client exists in the rounds arrive <= t < leave; it may come back. Rounds are counted from 0.
+    A client exists in the rounds arrive <= t < leave and may come back. Without `round_minutes`, times are
+    rounds, counted from 0. With it they are seconds or dates (ISO 8601): round 0 begins at the earliest time
+    in the file, and a client exists in the rounds at whose beginning it is present, as with kind "live". A
+    visit without an end lasts. Two `columns`, client and seen, stand for snapshots: a client that was seen
+    in one exists until the next is taken. Clients with names are numbered by their first arrival.
+
+    With `labels`, clients hold examples of different labels: the column `group` says which of these lists.
     """
 
     file: str = ""
     stays: tuple[tuple[int, ...], ...] = ()  # [client, arrive, leave]
     clients: int = 0  # clients that ever exist; 0: as many as the trace names
+    round_minutes: float = 0.0  # the length of a round; 0: times are rounds
+    columns: tuple[str, ...] = ("client", "arrive", "leave")
+    labels: tuple[tuple[int, ...], ...] = ()  # one list per group
+    group: str = "group"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -202,35 +198,44 @@ class VisitTrace(Arrivals):
                 "population 'trace' must have visits: either a file or stays. "
                 f"Got file = {self.file!r} and {len(self.stays)} stays. Set one of them."
             )
-        for number, row in enumerate(self._rows()):
-            where = f"{self.file}, visit {number}" if self.file else f"population.stays[{number}]"
+        minutes = self.round_minutes
+        require(0 <= minutes < math.inf, "population.round_minutes", "zero or positive", minutes)
+        must = "three names (client, arrive, leave) or two (client, seen)"
+        require(len(self.columns) in (2, 3), "population.columns", must, list(self.columns))
+        for number, row in enumerate(self.stays):
+            where = f"population.stays[{number}]"
             fits = len(row) == 3 and 0 <= row[0] < MOST and 0 <= row[1] < row[2] < MOST
             must = f"client, arrive, leave with arrive < leave, all below {MOST:,}"
             require(fits, where, must, list(row))
-            known = not self.clients or row[0] < self.clients
-            require(known, where, f"a client below population.clients = {self.clients}", row[0])
+        do = "Write them into a file with the column 'group'."
+        require(
+            not (self.stays and self.labels), "population.labels", "empty with stays", "lists", do
+        )
+        named = self._sizes()
+        known = not self.clients or self.clients >= sum(named)
+        must = f"at least {sum(named)}, the clients that the trace names"
+        require(known, "population.clients", must, self.clients)
+        must = "0 with labels: each group has the clients that the trace names"
+        require(not (self.clients and self.labels), "population.clients", must, self.clients)
+        must = f"one list for each of the {len(named)} groups of the trace"
+        require(len(self.labels) in (0, len(named)), "population.labels", must, len(self.labels))
 
     def groups(self, classes: int) -> list[Group]:
-        return [Group(self.clients or 1 + max(row[0] for row in self._rows()))]
+        sizes = self._sizes()
+        if self.labels:
+            return [Group(size, of) for size, of in zip(sizes, self.labels, strict=True)]
+        return [Group(self.clients or sum(sizes))]
 
     def visits(self, seed: int) -> Visits:
-        return Visits.of([(client, arrive, leave) for client, arrive, leave in self._rows()])
+        return Visits.of(self.stays) if self.stays else self.recording().visits
 
-    def _rows(self) -> tuple[tuple[int, ...], ...]:
-        return self.stays or _read(self.file)
+    def recording(self) -> Recording:
+        """What the file says; read once, and again when it has changed."""
+        form = Form(self.columns, self.round_minutes, self.group if self.labels else "")
+        return read(Path(self.file), form)
 
-
-@lru_cache(maxsize=4)
-def _read(file: str) -> tuple[tuple[int, ...], ...]:
-    """The visits in a CSV file."""
-    try:
-        with Path(file).open(encoding="utf-8", newline="") as lines:
-            rows = csv.DictReader(lines)
-            found = tuple((int(r["client"]), int(r["arrive"]), int(r["leave"])) for r in rows)
-    except (OSError, KeyError, TypeError, ValueError, csv.Error) as error:
-        raise ConfigError(
-            f"population.file must be a CSV file with the columns client, arrive, leave, in whole numbers. "
-            f"Got {file!r} ({error}). Check the columns and the path, as seen from where fedtide runs."
-        ) from error
-    require(bool(found), "population.file", "a CSV file with at least one visit", file)
-    return found
+    def _sizes(self) -> tuple[int, ...]:
+        """How many clients the trace names, by group."""
+        if self.stays:
+            return (1 + max(row[0] for row in self.stays),)
+        return self.recording().sizes

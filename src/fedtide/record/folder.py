@@ -3,6 +3,7 @@
     <study>/<number>/         1, 2-<name>, 3 ...: existing ones are never overwritten or removed
         study.toml            the study as it was run
         study.json            its cells and seeds, versions and machine
+        tuned.json            how its settings were chosen, if they were
         settings.json         every setting of every cell, defaults included
         cells/<number>-<cell>/seed-<n>/
             identity.json     cell and seed of this run; code, data and settings that made it
@@ -77,8 +78,13 @@ class StudyFolder:
     @classmethod
     def all_of(cls, study: Path) -> list[StudyFolder]:
         """Every folder of a study, the newest first; last `study` itself, if results are in it."""
-        newest_first = sorted(_numbered(study), key=number_of, reverse=True)
-        return [folder for path in (*newest_first, study) if (folder := cls(path)).exists]
+        found = [*cls.numbered(study), cls(study)]
+        return [folder for folder in found if folder.exists]
+
+    @classmethod
+    def numbered(cls, place: Path) -> list[StudyFolder]:
+        """The numbered folders at a place, the newest first."""
+        return [cls(path) for path in sorted(_numbered(place), key=number_of, reverse=True)]
 
     @classmethod
     def newest(cls, path: Path) -> StudyFolder:

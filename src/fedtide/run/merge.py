@@ -45,9 +45,11 @@ def merge(folders: Sequence[StudyFolder], out: Path, name: str = "") -> Outcome:
         merged = "".join(f"# merged from {part.folder.path}\n" for part in parts)
         settings = {k: v for k, v in first.settings.items() if k != "shard"}
         about = {k: v for k, v in first.about.items() if k != "shard"}
+        is_tuned = (first.folder.path / "tuned.json").is_file()
         target.write(
             {
                 "study.toml": text + merged,
+                **({"tuned.json": first.folder.read_json("tuned.json")} if is_tuned else {}),
                 "settings.json": settings | {"seeds": seeds, "cells": [cell for _, cell in cells]},
                 "study.json": about
                 | {"name": name, "seeds": seeds, "cells": [listed for listed, _ in cells]},

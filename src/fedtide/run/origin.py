@@ -11,6 +11,7 @@ from functools import cache
 from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from os.path import isfile
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ def origin(e: Experiment, transition_rounds: int) -> Origin:
         "fedtide": version("fedtide"),
         "source": source_checksum(),
         "own_files": _own_files(e),
+        "named_files": _files_checksum(sorted(set(_named_files(e)))),
         "torch": torch.__version__,
         "numba": _version("numba"),
         "processor": processor(torch.device("cuda" if torch.cuda.is_available() else "cpu")),
@@ -97,6 +99,23 @@ def _own_files(e: Experiment) -> str:
         if (file := getattr(module, "__file__", None)) and str(Path(file).parent) in homes
     }
     return _files_checksum([Path(file) for file in sorted(files)]) if files else ""
+
+
+def _named_files(value: Any) -> Iterator[Path]:
+    """The files that settings name: traces, pilot models."""
+    if isinstance(value, str):
+        path = Path(value).expanduser()
+        if path.suffix and isfile(path):
+            yield path
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _named_files(item)
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from _named_files(item)
+    elif is_dataclass(value) and not isinstance(value, type):
+        for field in fields(value):
+            yield from _named_files(getattr(value, field.name))
 
 
 def _origins(value: Any) -> Iterator[str]:

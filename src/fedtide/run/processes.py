@@ -60,6 +60,44 @@ def _work(work: Callable[..., Done], task: tuple[Any, ...]) -> Done | None:
         return None
 
 
+class Workers:
+    """Processes that stay for several calls."""
+
+    def __init__(self, pool: ProcessPoolExecutor, channel: _Channel, jobs: int, stop: Stop) -> None:
+        self._pool, self._channel, self._jobs, self._stop = pool, channel, jobs, stop
+
+    def __call__(self, work: Callable[..., Done], tasks: Sequence[tuple[Any, ...]]) -> list[Done]:
+        """`work(*task, watch, stop)` for every task, in order."""
+        try:
+            results = _results(self._pool, work, tasks, self._channel, self._stop)
+        except BrokenProcessPool as error:
+            raise EngineError(
+                f"--jobs must be few enough for this machine's memory. Got {self._jobs}, and one of them "
+                "died. Try --jobs 1 --resume."
+            ) from error
+        if len(results) < len(tasks):
+            raise Stopped
+        return results
+
+
+@contextmanager
+def workers(jobs: int, watch: Callable[[Any], None], stop: Stop) -> Iterator[Workers]:
+    """So many processes.
+
+    Progress reaches `watch` from a thread. Once `stop` is true, or a task has failed, all tasks are asked to
+    stop after their round; `Stopped` is raised if one did.
+    """
+    context = get_context("spawn")
+    channel = _Channel(context.SimpleQueue(), context.Event())
+    with (
+        _listening(channel, watch),
+        ProcessPoolExecutor(
+            jobs, context, initializer=_prepare_worker, initargs=(channel,)
+        ) as pool,
+    ):
+        yield Workers(pool, channel, jobs, stop)
+
+
 def in_processes(
     work: Callable[..., Done],
     tasks: Sequence[tuple[Any, ...]],
@@ -67,27 +105,9 @@ def in_processes(
     watch: Callable[[Any], None],
     stop: Stop,
 ) -> list[Done]:
-    """`work(*task, watch, stop)` for every task, in so many processes.
-
-    Progress reaches `watch` from a thread. Once `stop` is true, or a task has failed, all tasks are asked to
-    stop after their round; `Stopped` is raised if one did.
-    """
-    context = get_context("spawn")
-    channel = _Channel(context.SimpleQueue(), context.Event())
-    with _listening(channel, watch):
-        try:
-            with ProcessPoolExecutor(
-                jobs, context, initializer=_prepare_worker, initargs=(channel,)
-            ) as pool:
-                results = _results(pool, work, tasks, channel, stop)
-        except BrokenProcessPool as error:
-            raise EngineError(
-                f"--jobs must be few enough for this machine's memory. Got {jobs}, and one of them died. "
-                "Try --jobs 1 --resume."
-            ) from error
-    if len(results) < len(tasks):
-        raise Stopped
-    return results
+    """`work(*task, watch, stop)` for every task, in so many processes: see `workers`."""
+    with workers(jobs, watch, stop) as crew:
+        return crew(work, tasks)
 
 
 def _results(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any, NamedTuple
@@ -18,6 +18,7 @@ from fedtide.record.folder import labelled
 from fedtide.record.settings import plain
 from fedtide.run.experiment import Experiment
 from fedtide.run.origin import NO_MATTER
+from fedtide.run.ranges import Ranges, Tune
 from fedtide.show.trackers import Tracker
 
 MOST_LETTERS = 100  # of a study's name
@@ -29,6 +30,7 @@ class Cell:
 
     settings: Mapping[str, Any]
     experiment: Experiment
+    ranges: Ranges = field(default_factory=dict)  # of the settings that `fedtide tune` chooses
 
     @property
     def label(self) -> str:
@@ -66,6 +68,8 @@ class Study:
     track: tuple[Tracker, ...] = ()
     source: str = ""  # the study file as it is run
     shard: Shard | None = None  # run only a part of all runs
+    tune: Tune | None = None  # how `fedtide tune` searches
+    tuned: Mapping[str, Any] | None = None  # what it has found: values, budget, history
 
     def __post_init__(self) -> None:
         plain = self.name.isprintable() and len(self.name) <= MOST_LETTERS
@@ -163,6 +167,7 @@ def beginning(study: Study, name: str = "") -> dict[str, Any]:
     """The files of a study that begins; study.json is the last, since a folder counts from then on."""
     return {
         "study.toml": study.source,
+        **({"tuned.json": study.tuned} if study.tuned else {}),
         "settings.json": described(study),
         "study.json": about(study, name),
     }

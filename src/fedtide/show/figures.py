@@ -68,7 +68,7 @@ def write_figures(
     from matplotlib.figure import Figure as Blank
 
     found = Results.read(folder)
-    parts = sections(chart_rows(found.rows), found.ranks)
+    parts = sections(chart_rows(found.rows), found.ranks, found.search)
     charts = [chart for part in parts for chart in part.charts]
     place, paths = folder.path / "figures", []
     try:

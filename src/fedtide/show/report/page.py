@@ -15,6 +15,7 @@ from plotly.offline import get_plotlyjs
 from fedtide.measure.cautions import empty_rounds
 from fedtide.measure.ranks import Ranks
 from fedtide.measure.results import ResultRow, Results
+from fedtide.measure.searched import Searched
 from fedtide.record.files import write_text
 from fedtide.record.folder import StudyFolder
 from fedtide.show.report.changes import change_charts, recovery_words
@@ -36,6 +37,7 @@ from fedtide.show.report.population import population_charts
 from fedtide.show.report.rows import ChartRow, Figure, chart_rows, shown
 from fedtide.show.report.sessions import common_spans
 from fedtide.show.report.tables import comparisons, result_table, transition_table, unfinished
+from fedtide.show.report.tuning import search_charts, search_rows
 from fedtide.show.tables import results_csv, rounds_csv
 
 __all__ = ["write_report"]
@@ -65,7 +67,7 @@ def page(found: Results, source: str) -> str:
         lstrip_blocks=True,
     )
     rows = chart_rows(found.rows)
-    drawn, visible = sections(rows, found.ranks), shown(rows)
+    drawn, visible = sections(rows, found.ranks, found.search), shown(rows)
     legend = [(row.number not in visible, row) for row in rows if row.runs]
     return environment.get_template("page.html.jinja").render(
         about=found.about,
@@ -83,6 +85,8 @@ def page(found: Results, source: str) -> str:
         pairs=pair_rows(found),
         pair_notes=pair_notes(found),
         comparisons=comparisons(found),
+        search=found.search,
+        search_rows=search_rows(found.search, rows),
         facts=facts(found),
         sections=drawn,
         figures={chart.key: _figure(chart) for part in drawn for chart in part.charts},
@@ -104,7 +108,9 @@ def _downloads(found: Results) -> dict[str, Any]:
     }
 
 
-def sections(rows: Sequence[ChartRow], ranks: Ranks | None = None) -> list[Section]:
+def sections(
+    rows: Sequence[ChartRow], ranks: Ranks | None = None, search: Searched | None = None
+) -> list[Section]:
     """Every chart that has something to show, by the question it answers."""
     made = (
         Section("Over several problems", rank_charts(ranks)),
@@ -115,6 +121,7 @@ def sections(rows: Sequence[ChartRow], ranks: Ranks | None = None) -> list[Secti
             "How clients train", [*varying(rows, (RATE, AT_FLOOR, AT_CAP)), *client_charts(rows)]
         ),
         Section("Costs", cost_charts(rows)),
+        Section("How settings were chosen", search_charts(search, rows)),
     )
     return [section for section in made if section.charts]
 

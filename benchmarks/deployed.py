@@ -1,6 +1,6 @@
 """Real clients over Flower come and go: what happens to the accuracy of docs/deploy.md's example?
 
-    python studies/starts/deployed.py
+    python benchmarks/deployed.py
 
 Starts a SuperLink and SuperNodes here with the study `studies/deploy.toml`: three clients at first,
 then clients arrive and leave. Prints the accuracy before and after each change, with the starts "soup" and
@@ -19,7 +19,7 @@ from rich.table import Table
 from fedtide.deploy.template import init
 from fedtide.deploy.up import Deployment, stop
 
-STUDY = Path(__file__).parents[1] / "deploy.toml"
+STUDY = Path(__file__).parents[1] / "studies/deploy.toml"
 ROUNDS = 20
 CHANGES = {5: ("starts", 3), 9: ("ends", 0), 13: ("starts", 4), 16: ("starts", 0)}  # by round
 STARTS = ("soup", "previous")
@@ -62,7 +62,11 @@ for start in STARTS:
         lines = deployed(Path(folder), start)
     accuracy = [100 * line["accuracy"] for line in lines]
     for t, line in list(enumerate(lines))[1:]:
-        changes = [f"{line[key]['ids']} {key}" for key in ("arrived", "left") if line.get(key)]
+        changes = [
+            f"{line[key]['ids']} {key}"
+            for key in ("arrived", "left")
+            if line.get(key, {}).get("ids")
+        ]
         if changes:
             numbers = (accuracy[t - 1], accuracy[t], accuracy[min(t + 3, len(lines) - 1)])
             cells = (f"{number:.1f}" for number in numbers)
