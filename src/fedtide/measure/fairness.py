@@ -1,8 +1,8 @@
 """The accuracy of the final model for clients that took part often, rarely and never.
 
-A client's accuracy is that on its own test examples. Where their owners are unknown, a proxy stands for it: the
-mean of the labels' test accuracies, weighted by the client's own shares of labels. Often means in at least as
-many rounds as the mean client, rarely in fewer, never in none.
+A client's accuracy is that on its own test examples. Where their owners are unknown, a proxy stands for it:
+the mean of the labels' test accuracies, weighted by the client's own shares of labels. Often means in at
+least as many rounds as the mean client, rarely in fewer, never in none.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

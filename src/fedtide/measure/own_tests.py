@@ -44,19 +44,19 @@ class ScoresByClient:
     def add(self, outputs: Tensor, targets: Tensor, clients: NDArray[np.int64]) -> None:
         """Count a block of examples; `clients` [B] has the place of the client of each."""
         objective, count = self.objective, self.sums.shape[1]
-        right = objective.right(outputs, targets)
-        found = Sums(
-            loss=objective.losses(outputs, targets),  # type: ignore[arg-type]
-            right=0 if right is None else right,  # type: ignore[arg-type]
-            weight=objective.weight(targets) if objective.is_weighted else 1,  # type: ignore[arg-type]
-            examples=1,
+        right, one = objective.right(outputs, targets), torch.ones(len(targets))
+        weight = objective.weight(targets) if objective.is_weighted else one
+        each = (
+            objective.losses(outputs, targets),
+            one * 0 if right is None else right,
+            weight,
+            one,
         )
-        for row, values in zip(self.sums, found, strict=True):
-            each = np.broadcast_to(np.asarray(torch.as_tensor(values).cpu()), clients.shape)
-            row += np.bincount(clients, each.astype(np.float64), minlength=count)
+        for row, values in zip(self.sums, each, strict=True):  # in the order of `Sums`
+            row += np.bincount(clients, values.double().cpu().numpy(), minlength=count)
         for place in np.unique(clients) if objective.has_meters else ():
             mine = torch.from_numpy(np.flatnonzero(clients == place)).to(targets.device)
-            self.meters[place].update(outputs[mine], targets[mine])  # type: ignore[union-attr]
+            self.meters[place].update(outputs[mine], targets[mine])
 
     def scores(self) -> Floats:
         """The score of each client; not a number where it is not defined."""
@@ -114,7 +114,9 @@ class Bench:
             inputs, targets = examples.take(index)
             mask = torch.from_numpy(there).to(examples.device)
             with torch.no_grad():
-                outputs = outputs_of_each(self.engine, rows(models, slice(part[0], part[-1] + 1)), inputs)
+                outputs = outputs_of_each(
+                    self.engine, rows(models, slice(part[0], part[-1] + 1)), inputs
+                )
                 found.add(outputs[mask], targets[mask], part[np.nonzero(there)[0]])
         return found.scores()
 
@@ -144,7 +146,7 @@ def told(ids: Ids, scores: Floats, larger: bool) -> dict[str, Any]:
 def histogram(scores: Floats) -> dict[str, list[Any]]:
     """How many clients have a score in each bin; shares have bins from 0 to 1."""
     low, high = float(scores.min()), float(scores.max())
-    if 0 <= low and high <= 1:
+    if low >= 0 and high <= 1:
         low, high = 0.0, 1.0
     counts, edges = np.histogram(scores, BINS, (low, high) if high > low else (low, low + 1))
     return {"edges": [round(edge, 10) for edge in edges.tolist()], "clients": counts.tolist()}

@@ -1,4 +1,4 @@
-"""Each client's own test: how good the global model is for single clients, and what fine-tuning gains them."""
+"""Each client's own test: how good the global model is for single clients, and what fine-tuning gains."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from fedtide.engines.base import Result
 from fedtide.measure.fairness import by_shares
 from fedtide.measure.own_tests import Bench, told
 from fedtide.run.experiment import Experiment
-from fedtide.run.preparation import memory_aside
-from fedtide.run.state import Asked
+from fedtide.run.state import Asked, memory_aside
 from fedtide.run.world import World
 from fedtide.training.messages import Broadcast
 
@@ -102,7 +101,7 @@ def fine_tuned(e: Experiment, world: World, asked: Asked, model: Model, ids: Ids
 
 
 def with_own_buffers(world: World, model: Model, ids: Ids) -> Model:
-    """The global model for each of these clients, stacked, with the client's own buffers where it has some."""
+    """The global model for each of these clients, stacked, with the client's own buffers if it has any."""
     models: Model = tree_map(lambda leaf: leaf.clone(), repeated(model, len(ids)))
     found, kept = world.engine.memory.kept(ids)
     place = np.searchsorted(ids, found)
