@@ -49,6 +49,7 @@ def metrics(
     return {
         **judged,
         **named(lines),
+        **of_clients(lines),
         "loss": fmean(line.loss for line in tested[-LAST:]),
         **costs(lines),
         **snapshot_share(lines),
@@ -77,6 +78,24 @@ def named(lines: Sequence[Line]) -> dict[str, Metric]:
             if value is not None:
                 found.setdefault(name, []).append(value)
     return {name: fmean(values[-LAST:]) for name, values in found.items()}
+
+
+def of_clients(lines: Sequence[Line]) -> dict[str, float]:
+    """What clients' own tests come to in the last evaluations: `client_mean`, `personal_worst` ...
+
+    A proxy, where the owners of test examples are unknown, says so in its name.
+    """
+    found: dict[str, float] = {}
+    told: list[Mapping[str, Any]] = [
+        line["client_scores"] for line in lines if line.get("client_scores", {}).get("clients")
+    ]
+    for where in ("client", "personal"):
+        views = [one if where == "client" else one.get("personal", {}) for one in told[-LAST:]]
+        prefix = "proxy_" * bool(told and told[-1].get("proxy")) + where
+        for name in ("mean", "worst", "spread", "gain"):
+            if values := [view[name] for view in views if name in view]:
+                found[f"{prefix}_{name}"] = fmean(values)
+    return found
 
 
 def evaluated(lines: Iterable[Line], scale: Scale = ACCURACY) -> list[EvaluatedLine]:

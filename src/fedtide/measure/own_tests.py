@@ -5,7 +5,6 @@ The cost of a test depends on how many clients are tested, not on the population
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -150,9 +149,3 @@ def histogram(scores: Floats) -> dict[str, list[Any]]:
         low, high = 0.0, 1.0
     counts, edges = np.histogram(scores, BINS, (low, high) if high > low else (low, low + 1))
     return {"edges": [round(edge, 10) for edge in edges.tolist()], "clients": counts.tolist()}
-
-
-def of_lines(lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """What lines of a journal say of clients' own tests, without lines that say nothing."""
-    found = [line.get("client_scores", {}) for line in lines]
-    return [each for each in found if each.get("clients")]

@@ -23,11 +23,18 @@ Answer = tuple[Now, tuple[Mapping[str, Any], Mapping[str, Any]]]
 
 
 def answer(
-    e: Experiment, world: World, session: Session, t: int, now: Now, resumed: bool
+    e: Experiment,
+    world: World,
+    session: Session,
+    t: int,
+    now: Now,
+    resumed: bool,
+    forced: bool = False,
 ) -> Answer:
     """Answer a change of clients with a new start, if one is due; with facts about it and its costs.
 
-    Clients may also have changed since a run was stopped that is `resumed` in this round.
+    Clients may also have changed since a run was stopped that is `resumed` in this round. A `forced` start is
+    made whether or not it is due.
     """
     is_first = t == session.first
     if is_first:
@@ -50,7 +57,7 @@ def answer(
     with explained("start", t):
         due, era = e.start.decide(t, now.era, known)
         now = now._replace(network=preparation.now.network, era=era)
-        if due:
+        if due or forced:
             now, facts = begin(e, world, known, t, now)
             now = now._replace(network=preparation.now.network)
         elif resumed or is_first:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from fedtide.measure.results import ResultRow, Results, SeedSpread
@@ -96,8 +96,25 @@ def columns(scales: Sequence[Scale]) -> list[Column]:
         score_column(scale, "best_", f"best {name}", "best"),
         score_column(scale, "mean_", "mean over all rounds", "all\nrounds"),
         *named,
+        *client_columns(scale),
         *OTHERS,
     ]
+
+
+def client_columns(scale: Scale) -> Iterator[Column]:
+    """Columns of the score of clients on their own test examples."""
+    named = {
+        "client_mean": ("mean of clients", "clients"),
+        "client_worst": ("worst tenth of clients", "worst\ntenth"),
+        "personal_mean": ("mean of clients after fine-tuning", "tuned\nclients"),
+        "personal_worst": ("worst tenth after fine-tuning", "tuned\nworst"),
+        "proxy_client_mean": ("mean of clients (proxy)", "clients\n(proxy)"),
+        "proxy_client_worst": ("worst tenth of clients (proxy)", "worst\n(proxy)"),
+    }
+    unit = " (%)" if scale.is_accuracy else ""
+    text = percent if scale.is_accuracy else measured
+    for metric, (title, short) in named.items():
+        yield Column(metric, title + unit, short, max if scale.larger else min, text)
 
 
 RECOVERY = Column("recovery_rounds", "rounds to recover", "rounds to\nrecover", min, amount)
