@@ -69,7 +69,8 @@ def convert(hint: Any, raw: Any, where: str) -> Any:
     if get_origin(hint) in (Union, types.UnionType):
         parts = [part for part in get_args(hint) if is_settable(part)]
         lists = [part for part in parts if get_origin(part) is tuple and isinstance(raw, list)]
-        return convert((lists or parts)[0], raw, where)
+        words = [part for part in parts if get_origin(part) is Literal and isinstance(raw, str)]
+        return convert((lists or words or parts)[0], raw, where)
     if get_origin(hint) is Literal:
         if raw not in get_args(hint):
             raise ConfigError(f"{where}: {raw!r} is not known. {choices(str(raw), get_args(hint))}")

@@ -17,7 +17,7 @@ from fedtide.core.types import Dataset, Examples
 from fedtide.data.partition import Natural, Partition
 from fedtide.data.source import Split
 from fedtide.data.tables import (
-    Table,
+    FileTable,
     check_filled,
     check_finite,
     check_same,
@@ -124,11 +124,7 @@ def from_files(
     labels = classes or len(words)
     parts = [_examples(part, inputs, roles, words, labels) for part in (tables, tests)]
     parts = _scaled(parts) if scale else parts
-    owners = [_owners(part, roles) for part in (tables, tests)]
-    names = {each: place for place, each in enumerate(sorted({*owners[0]}, key=natural))}
-    for each in owners[1]:
-        names.setdefault(each, len(names))
-    keys = [np.array([names[each] for each in part], dtype=np.int64) for part in owners]
+    keys = _keys(tables, tests, roles)
     return Dataset(
         name or Path(folder).name,
         train=parts[0],
@@ -140,7 +136,7 @@ def from_files(
     )
 
 
-def _tables(path: Path, roles: Roles) -> list[Table]:
+def _tables(path: Path, roles: Roles) -> list[FileTable]:
     """All tables at a path, once they have the columns that are named."""
     text = (*roles.targets, roles.client, roles.time)
     tables = read_tables(path, text, roles.drop)
@@ -154,7 +150,7 @@ def _tables(path: Path, roles: Roles) -> list[Table]:
     return tables
 
 
-def _words(tables: Sequence[Table], roles: Roles) -> list[str]:
+def _words(tables: Sequence[FileTable], roles: Roles) -> list[str]:
     """The labels of a target that is text: a column without any number; else none."""
     cells = [table.columns[roles.targets[0]] for table in tables]
     if len(roles.targets) > 1 or any(map(is_number, np.concatenate(cells).tolist())):
@@ -166,7 +162,7 @@ def _words(tables: Sequence[Table], roles: Roles) -> list[str]:
 
 
 def _examples(
-    tables: Sequence[Table], inputs: Sequence[str], roles: Roles, words: list[str], labels: int
+    tables: Sequence[FileTable], inputs: Sequence[str], roles: Roles, words: list[str], labels: int
 ) -> Examples:
     """Inputs and targets of these tables, one after the other."""
     kind = torch.get_default_dtype()
@@ -184,12 +180,12 @@ def _examples(
     )
 
 
-def _targets(table: Table, roles: Roles, words: list[str], labels: int) -> NDArray[np.float64]:
+def _targets(table: FileTable, roles: Roles, words: list[str], labels: int) -> NDArray[np.float64]:
     """The targets of one table: [N, targets]."""
     if words:
         return np.searchsorted(words, table.columns[roles.targets[0]])[:, None].astype(np.float64)
     columns = {name: numbers(table.path, name, table.columns[name]) for name in roles.targets}
-    check_finite(Table(table.path, columns), roles.targets)
+    check_finite(FileTable(table.path, columns), roles.targets)
     for name, values in columns.items():
         wrong = values[(values % 1 != 0) | (values < 0) | (values >= labels)]
         if labels and len(wrong):
@@ -209,7 +205,7 @@ def _scaled(parts: Sequence[Examples]) -> list[Examples]:
     return [replace(part, inputs=(part.inputs - mean) / std) for part in parts]  # type: ignore[operator]
 
 
-def _owners(tables: Sequence[Table], roles: Roles) -> list[str]:
+def _owners(tables: Sequence[FileTable], roles: Roles) -> list[str]:
     """The name of the client of each example."""
     found: list[str] = []
     for table in tables:
@@ -221,7 +217,16 @@ def _owners(tables: Sequence[Table], roles: Roles) -> list[str]:
     return found
 
 
-def _times(tables: Sequence[Table], roles: Roles) -> Ints | None:
+def _keys(tables: Sequence[FileTable], tests: Sequence[FileTable], roles: Roles) -> list[Ints]:
+    """The number of the client of each example, by the order of their names; those of tests come last."""
+    owners = [_owners(part, roles) for part in (tables, tests)]
+    names = {each: place for place, each in enumerate(sorted({*owners[0]}, key=natural))}
+    for each in owners[1]:
+        names.setdefault(each, len(names))
+    return [np.array([names[each] for each in part], dtype=np.int64) for part in owners]
+
+
+def _times(tables: Sequence[FileTable], roles: Roles) -> Ints | None:
     """The rank in time of each training example; dates must be written so that their text sorts."""
     if not roles.time:
         return None

@@ -24,7 +24,7 @@ DELIMITERS = ",;\t"
 AT_ONCE = 50_000  # rows of a CSV file that are text in memory at one time
 
 
-class Table(NamedTuple):
+class FileTable(NamedTuple):
     """The rows of one file."""
 
     path: Path
@@ -45,7 +45,7 @@ class Table(NamedTuple):
         return re.sub(r"\.(csv|tsv|parquet|csv\.gz)$", "", self.path.name)
 
 
-def read_tables(path: Path, text: Sequence[str], drop: Sequence[str]) -> list[Table]:
+def read_tables(path: Path, text: Sequence[str], drop: Sequence[str]) -> list[FileTable]:
     """All tables at a path, a file or a folder of files, in the order of their names.
 
     Columns in `text` are read as text, those in `drop` are left out, all others must be numbers.
@@ -53,7 +53,7 @@ def read_tables(path: Path, text: Sequence[str], drop: Sequence[str]) -> list[Ta
     return [_read(file, text, drop) for file in table_files(path)]
 
 
-def check_same(tables: Sequence[Table]) -> None:
+def check_same(tables: Sequence[FileTable]) -> None:
     """Raise a `DataError` unless all tables have the columns of the first one, in any order."""
     wanted = list(tables[0].columns)
     for table in tables:
@@ -93,15 +93,15 @@ def natural(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
 
 
-def _read(path: Path, text: Sequence[str], drop: Sequence[str]) -> Table:
+def _read(path: Path, text: Sequence[str], drop: Sequence[str]) -> FileTable:
     read = _parquet if path.name.endswith(".parquet") else _csv
     columns = read(path, text, drop)
-    if not columns or not Table(path, columns).rows:
+    if not columns or not FileTable(path, columns).rows:
         got = "Got no column" if not columns else "Got no row of values"
         raise DataError(
             f"{path}: it must have columns with names, and rows of values. {got}. Fill it."
         )
-    return Table(path, columns)
+    return FileTable(path, columns)
 
 
 def _csv(path: Path, text: Sequence[str], drop: Sequence[str]) -> Columns:
@@ -211,7 +211,7 @@ def _parquet(path: Path, text: Sequence[str], drop: Sequence[str]) -> Columns:
     return found
 
 
-def check_finite(table: Table, names: Sequence[str]) -> None:
+def check_finite(table: FileTable, names: Sequence[str]) -> None:
     """Raise a `DataError` where one of these columns has a value that is missing or not finite."""
     for name in names:
         wrong = np.flatnonzero(~np.isfinite(table.columns[name]))
@@ -224,7 +224,7 @@ def check_finite(table: Table, names: Sequence[str]) -> None:
             )
 
 
-def check_filled(table: Table, name: str, cells: Column) -> None:
+def check_filled(table: FileTable, name: str, cells: Column) -> None:
     """Raise a `DataError` if a cell of this column of text is empty."""
     empty = np.flatnonzero(cells == "")
     if len(empty):

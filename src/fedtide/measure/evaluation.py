@@ -1,5 +1,6 @@
 """The [evaluation] section of a study."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -13,6 +14,19 @@ IN_A_ROW = 3  # evaluations with such a loss: training has diverged
 
 
 @dataclass(frozen=True, kw_only=True)
+class Personalise:
+    """Test clients also after each has trained the global model on its own examples, for so many epochs."""
+
+    epochs: int = 1
+    lr: float = 0.0  # 0: that of the round
+
+    def __post_init__(self) -> None:
+        require(self.epochs >= 1, "evaluation.personalise.epochs", "at least 1", self.epochs)
+        must = "zero or positive"
+        require(0 <= self.lr < math.inf, "evaluation.personalise.lr", must, self.lr)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Evaluation:
     """When the global model is tested (after the last round always), on what, and what else is noted."""
 
@@ -22,6 +36,9 @@ class Evaluation:
     fairness: bool = (
         False  # at the end: accuracy for clients that took part often, rarely and never
     )
+    # How many clients are tested on test examples of their own, or "all".
+    clients: int | Literal["all"] = 0
+    personalise: Personalise | None = None  # such as { epochs = 1 }
     diverged: Literal["stop", "warn"] = "stop"  # what to do where the test loss grows without bound
 
     def due(self, t: int, length: int) -> bool:
@@ -36,7 +53,7 @@ class Evaluation:
         No entry if this loss is acceptable. `untrained` is the untrained model's loss on the same examples;
         `before` are the earlier lines of the journal, so a resumed run decides like an uninterrupted one.
         """
-        if loss is None or not loss > TOO_HIGH * untrained():
+        if loss is None or not loss > _too_high(untrained()):
             return {}
         last = next(
             (line.get("diverged", 0) for line in reversed(before) if line["loss"] is not None), 0
@@ -55,11 +72,24 @@ class Evaluation:
 
     def __post_init__(self) -> None:
         require(self.every >= 1, "evaluation.every", "at least 1", self.every)
+        counted = self.clients == "all" or (isinstance(self.clients, int) and self.clients >= 0)
+        require(counted, "evaluation.clients", "a number of clients, or 'all'", self.clients)
+        require(
+            self.personalise is None or bool(self.clients),
+            "evaluation.clients",
+            "a number of clients or 'all' with evaluation.personalise",
+            self.clients,
+        )
         object.__setattr__(self, "probes", tuple(_probe(each) for each in self.probes))
 
     def needs(self, what: Needs) -> bool:
         """Does a probe look at this?"""
         return any(probe.needs == what for probe in self.probes)
+
+
+def _too_high(untrained: float) -> float:
+    """The loss from which training has diverged; a user's own loss may be negative."""
+    return TOO_HIGH * untrained if untrained >= 0 else (2 - TOO_HIGH) * untrained
 
 
 def _probe(given: Any) -> Probe:

@@ -1,8 +1,8 @@
 """The accuracy of the final model for clients that took part often, rarely and never.
 
-A client's accuracy is the mean of the labels' test accuracies, weighted by the client's own shares of labels,
-so that clients without test data and clients that never took part have one, too. Often means in at least as
-many rounds as the mean client, rarely in fewer, never in none.
+A client's accuracy is that on its own test examples. Where their owners are unknown, a proxy stands for it:
+the mean of the labels' test accuracies, weighted by the client's own shares of labels. Often means in at
+least as many rounds as the mean client, rarely in fewer, never in none.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,16 +21,29 @@ def participations(cohorts: Iterable[Sequence[int]], clients: int) -> Ints:
     return np.bincount(ids, minlength=clients)
 
 
-def fairness(counts: Ints, labels: Ints, by_label: Mapping[int, float]) -> dict[str, Any]:
-    """Size and mean accuracy of each group and of all clients, and the histogram, for the journal.
+def by_shares(labels: Ints, by_label: Mapping[int, float]) -> NDArray[np.float64]:
+    """A proxy of each client's accuracy: that of its labels [clients, classes], weighted by their numbers.
 
-    `counts` [clients] are numbers of rounds, `labels` [clients, classes] numbers of examples; `by_label` has
-    the test accuracy of every label in the test set. Clients that hold none of those labels are left out.
+    Not a number for clients that hold none of the labels in the test set.
     """
     known = sorted(by_label)
     held = labels[:, known]
     some = held.sum(1) > 0
-    accuracy = held[some] @ np.array([by_label[label] for label in known]) / held[some].sum(1)
+    found = np.full(len(labels), np.nan)
+    found[some] = held[some] @ np.array([by_label[label] for label in known]) / held[some].sum(1)
+    return found
+
+
+def fairness(
+    counts: Ints, scores: NDArray[np.float64], by_label: Mapping[int, float], proxy: bool = True
+) -> dict[str, Any]:
+    """Size and mean accuracy of each group and of all clients, and the histogram, for the journal.
+
+    `counts` [clients] are numbers of rounds, `scores` [clients] accuracies, of which unknown ones are left
+    out; `by_label` has the test accuracy of every label in the test set.
+    """
+    known, some = sorted(by_label), np.isfinite(scores)
+    accuracy = scores[some]
     often = counts[some] >= max(counts.mean(), 1)
     never = counts[some] == 0
     groups = {"often": often, "rarely": ~often & ~never, "never": never, "all": some[some]}
@@ -38,6 +51,7 @@ def fairness(counts: Ints, labels: Ints, by_label: Mapping[int, float]) -> dict[
         "groups": {name: _group(accuracy[mask]) for name, mask in groups.items()},
         "labels": {str(label): by_label[label] for label in known},
         "histogram": _histogram(counts),
+        "proxy": proxy,
     }
 
 

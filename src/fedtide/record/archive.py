@@ -54,7 +54,7 @@ def write_archive(folder: Path, stored: StoredArchive, layout: Layout) -> None:
             {
                 "file": name,
                 "session": past.session,
-                "accuracy": past.accuracy,
+                "accuracy": past.credit,
                 "clients": past.clients.tolist(),
             }
         )

@@ -27,12 +27,29 @@ class HeldLabels(TypedDict):
     labels: list[list[int]]  # [clients, classes]
 
 
+class ClientScores(TypedDict, total=False):
+    """Scores of single clients on their own test examples: see `fedtide.measure.own_tests`."""
+
+    clients: int  # that were tested, and whose score is defined
+    mean: float
+    worst: float  # mean of the worst tenth
+    spread: float  # standard deviation over clients
+    histogram: dict[str, list[Any]]  # the edges of bins, and how many clients are in each
+    ids: list[int]  # with `scores`: every client, if at most a hundred were tested
+    scores: list[float]
+    proxy: bool  # true: from the accuracy of labels, as the owners of test examples are unknown
+    personal: dict[str, Any]  # the same after local fine-tuning, `gain` and the share that `gained`
+
+
 class FairnessView(TypedDict):
     """Test accuracy by how often clients took part: see `fedtide.measure.fairness`."""
 
     groups: dict[str, dict[str, Any]]  # often, rarely, never, all: clients, accuracy, worst
     labels: dict[str, float]  # test accuracy of each label
     histogram: dict[str, list[int]]  # how many clients took part in how many rounds
+    proxy: NotRequired[
+        bool
+    ]  # is a client's accuracy that of its labels, not of its own test examples?
 
 
 class RoundKeys(TypedDict):
@@ -51,12 +68,14 @@ class RoundKeys(TypedDict):
     ]
     accuracy: Annotated[
         float | None,
-        "Test accuracy, on test examples of the labels that the session's clients hold; null if not tested.",
+        "Test accuracy, on test examples of the labels that the session's clients hold; null if not tested, "
+        "and in tasks whose answers are not right or wrong.",
     ]
     loss: Annotated[float | None, "Test loss on the same examples; null if not tested."]
     train_accuracy: Annotated[
         float | None,
-        "Accuracy on the batches that clients trained on, the mean over the cohort; null without a cohort.",
+        "Accuracy on the batches that clients trained on, the mean over the cohort; null without a cohort, "
+        "and in tasks whose answers are not right or wrong.",
     ]
     train_loss: Annotated[float | None, "The loss on the same batches, without penalties."]
     lr: Annotated[float, "The learning rate of the round."]
@@ -72,10 +91,29 @@ class RoundKeys(TypedDict):
 class EvaluationKeys(TypedDict, total=False):
     """Where the model is tested."""
 
+    score: Annotated[
+        float | None,
+        "The first metric of the [task](tasks.md#scores), unless that is the accuracy; null where it is not "
+        "defined, as the AUROC of a single label.",
+    ]
+    metrics: Annotated[dict[str, float | None], "Every metric that the task names."]
+    untrained_score: Annotated[
+        float | None, "Beside `score`: that of the untrained model on the same examples."
+    ]
+    train_credit: Annotated[
+        float,
+        "In tasks whose answers are not right or wrong: minus the training loss, the mean over examples and "
+        "then over the cohort.",
+    ]
     diverged: Annotated[
         int,
         "In how many evaluations in a row, this one included, the test loss was more than ten times the "
         "untrained model's; absent where it is not.",
+    ]
+    client_scores: Annotated[
+        ClientScores,
+        "With `evaluation.clients`: scores of clients on their own test examples (mean, worst tenth, spread, "
+        "histogram), with `personalise` also after local fine-tuning; `proxy` if owners are unknown.",
     ]
     fairness: Annotated[
         FairnessView,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,10 +12,9 @@ from torch import Tensor
 from fedtide.core.rng import stream
 from fedtide.core.trees import size_bytes
 from fedtide.core.types import Ids, Model, Session, Tested
-from fedtide.engines.base import Engine
 from fedtide.run.experiment import Experiment
 from fedtide.run.round import broadcast_state, gate, move, plan, train
-from fedtide.run.state import Asked, Members, Now
+from fedtide.run.state import Asked, Members, Now, memory_aside
 from fedtide.run.world import World
 
 SLOWER = 0.5  # of the learning rate: gradient rounds in the code of the DIMC paper
@@ -137,13 +135,3 @@ class Preparation:
         first = stream(self.e.seed, "test", self.t).random()
         places = ((first + np.arange(clients)) * len(everyone) / clients).astype(np.int64)
         return everyone[np.lexsort((sizes, is_new))[places]]
-
-
-@contextmanager
-def memory_aside(engine: Engine) -> Iterator[None]:
-    """Use an empty memory inside, and the one from before again afterwards."""
-    kept, engine.memory = engine.memory, engine.memory.anew()
-    try:
-        yield
-    finally:
-        engine.memory = kept

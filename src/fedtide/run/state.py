@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from fedtide.core.errors import require
 from fedtide.core.types import Ids, Model, Plan, Session, Work
-from fedtide.engines.base import NO_CLIENTS
+from fedtide.engines.base import NO_CLIENTS, Engine
 from fedtide.record.archive import read_archive
 from fedtide.run.experiment import Experiment
 from fedtide.run.world import World
@@ -107,3 +108,13 @@ class Done(NamedTuple):
 
     ids: Ids  # the clients whose uploads were aggregated
     facts: Mapping[str, Any]  # for the journal
+
+
+@contextmanager
+def memory_aside(engine: Engine) -> Iterator[None]:
+    """Use an empty memory inside, and the one from before again afterwards."""
+    kept, engine.memory = engine.memory, engine.memory.anew()
+    try:
+        yield
+    finally:
+        engine.memory = kept

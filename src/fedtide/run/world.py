@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Self
@@ -36,7 +36,9 @@ from fedtide.core.types import (
 )
 from fedtide.data.batches import ClientData
 from fedtide.engines.base import Engine, Result
+from fedtide.measure.own_tests import Bench
 from fedtide.run.experiment import Experiment
+from fedtide.tasks.task import Task
 from fedtide.training.explain import check_report, explained
 from fedtide.training.gradient import by_backward
 from fedtide.training.messages import AnyAlgorithm
@@ -59,7 +61,7 @@ class World:
     population: int = 0  # clients that exist now
     _known_traffic: dict[Any, tuple[int, int]] = field(default_factory=dict)
     met: set[int] = field(default_factory=set)  # clients that have received frozen buffers
-    _untrained: dict[Any, float] = field(default_factory=dict)
+    _untrained: dict[Any, Scores] = field(default_factory=dict)
 
     @classmethod
     def build(cls, e: Experiment) -> World:
@@ -76,6 +78,7 @@ class World:
         dataset = e.gate.poisoned(dataset.to(device).prepared(PREPARED_BYTES), holdings)
         task = e.train.task(dataset, e.seed, device, e.task)
         e.privacy.check_buffers(task.initial.buffers, e.train.buffers)
+        check_task(e, task, dataset)
         clients = ClientData(dataset.train, holdings, e.train, e.seed)
         engine = e.engine.build(task, clients, e.train, e.algorithm)
         hostile = e.attack.members(holdings.clients, e.seed)
@@ -264,11 +267,12 @@ class World:
             )
         return scores
 
-    def untrained_loss(self) -> float:
-        """The untrained model's loss on the test examples of the session; computed once for each set."""
+    @property
+    def untrained(self) -> Scores:
+        """The untrained model's scores on the test examples of the session; computed once for each set."""
         if self._tested not in self._untrained:
             tested = self.engine.evaluate(self.initial, self.test)
-            self._untrained[self._tested] = math.nan if tested is None else tested.loss
+            self._untrained[self._tested] = tested or Scores(None, math.nan, None)
         return self._untrained[self._tested]
 
     def gradients(self, ids: Ids, model: Model, t: int) -> Tensor:
@@ -288,6 +292,22 @@ class World:
 
         return torch.stack([one(*row) for row in zip(picks.places, picks.mask, strict=True)])
 
+    @cached_property
+    def bench(self) -> Bench | None:
+        """Tests on clients' own test examples, if the data have any."""
+        own = self.dataset.own
+        return None if own is None else Bench(self.engine, own, self.engine.task.objective)
+
+    def own_accuracies(self, model: Model) -> NDArray[np.float64] | None:
+        """The accuracy on each client's own test examples, [clients]; not a number without any."""
+        if self.bench is None:
+            return None
+        bench = replace(self.bench, objective=replace(self.bench.objective, metrics=()))
+        found = np.full(self.engine.data.holdings.clients, np.nan)
+        ids = bench.known(np.arange(len(found)))
+        found[ids] = bench.scores(model, ids)
+        return found
+
     def by_label(self, model: Model) -> dict[int, float]:
         """Accuracy on the test examples of each label that clients of the session hold."""
         test, targets = self.test, self.test.targets
@@ -300,6 +320,40 @@ class World:
             for label, scores in found.items()
             if scores and scores.accuracy is not None
         }
+
+
+def check_task(e: Experiment, task: Task, dataset: Dataset) -> None:
+    """Raise a `ConfigError` if algorithm or evaluation need what task, model and data do not have."""
+    name = type(e.algorithm).__name__
+    require(
+        e.algorithm.needs != "features" or task.has_features or e.task.has_labels,
+        "train.model",
+        f"in two halves, embed and head, for {name}, which compares features",
+        task.name,
+        "Give it `embed`, `head` and `is_split = True`, or use another algorithm.",
+    )
+    labels = dataset.classes > 0 and e.task.scores[0].name == "accuracy" and not e.engine.is_real
+    own = dataset.own is not None
+    require(
+        not e.evaluation.clients or own or labels,
+        "evaluation.clients",
+        "0 where clients have no test examples of their own",
+        e.evaluation.clients,
+        "Set data.test_share = 0.2, or use data that name the owners of test examples.",
+    )
+    require(
+        e.evaluation.personalise is None or own,
+        "evaluation.personalise",
+        "left out where clients have no test examples of their own",
+        e.evaluation.personalise,
+        "Set data.test_share = 0.2, or use data that name the owners of test examples.",
+    )
+    require(
+        not e.evaluation.fairness or (dataset.classes > 0 and e.task.has_answers),
+        "evaluation.fairness",
+        "false where examples have no labels or answers are not right or wrong",
+        True,
+    )
 
 
 def idle_upload(algorithm: AnyAlgorithm, down: Any, survey: Survey) -> Any:

@@ -11,6 +11,11 @@ from fedtide.show.report.charts import Chart, layout
 from fedtide.show.report.rows import ChartRow, Figure, of_row, shown
 
 GROUPS = ("often", "rarely", "never")
+PROXY = (
+    "A proxy, as the owners of test examples are unknown: the test accuracy of each label, weighted by how "
+    "many examples of it a client holds."
+)
+GROUPED = "Often: at least as many rounds as the mean client; rarely: fewer; never: none. Mean over seeds."
 
 
 def fairness_charts(rows: Sequence[ChartRow]) -> list[Chart]:
@@ -19,17 +24,17 @@ def fairness_charts(rows: Sequence[ChartRow]) -> list[Chart]:
     kept = [row for row in rows if views[row.number]]
     if not kept:
         return []
-    visible = shown(rows)
+    visible, proxy = (
+        shown(rows),
+        any(view.get("proxy", True) for row in kept for view in views[row.number]),
+    )
     groups = [_bars(row, views[row.number], row.number in visible) for row in kept]
     spread = [_histogram(row, views[row.number][0], row.number in visible) for row in kept]
     return [
         Chart(
             "fairness",
-            "Accuracy of clients by how often they took part",
-            [
-                "Mean test accuracy over clients, each weighted by its own labels. Often: at least as many "
-                "rounds as the mean client; rarely: fewer; never: none. Mean over the seeds."
-            ],
+            "Accuracy of clients by how often they took part" + " (proxy)" * proxy,
+            [PROXY if proxy else "On each client's own test examples.", GROUPED],
             {"data": groups, "layout": layout("clients that took part", "accuracy (%)")},
         ),
         Chart(

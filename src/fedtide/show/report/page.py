@@ -32,6 +32,7 @@ from fedtide.show.report.clients import client_charts
 from fedtide.show.report.costs import cost_charts
 from fedtide.show.report.fairness import fairness_charts
 from fedtide.show.report.headline import headline
+from fedtide.show.report.own_tests import own_test_charts
 from fedtide.show.report.pairs import pair_notes, pair_rows, rank_charts
 from fedtide.show.report.population import population_charts
 from fedtide.show.report.rows import ChartRow, Figure, chart_rows, shown
@@ -75,6 +76,10 @@ def page(found: Results, source: str) -> str:
         headline=headline(found),
         unfinished=unfinished(found),
         table=result_table(found),
+        score=found.scale.name,
+        score_title=found.scale.title,
+        larger=found.scale.larger,
+        changes=any(found.scale.metric("transition_") in row.numbers for row in found.rows),
         transitions=transition_table(found),
         looks={row.number: row.look for row in rows},
         recovered=recovery_words(rows, len(found.problems) > 1),
@@ -112,7 +117,9 @@ def sections(
         Section("Over several problems", rank_charts(ranks)),
         Section("Over the rounds", charts(rows)),
         Section("When clients change", change_charts(rows, ranks is not None)),
-        Section("Clients", [*population_charts(rows), *fairness_charts(rows)]),
+        Section(
+            "Clients", [*population_charts(rows), *own_test_charts(rows), *fairness_charts(rows)]
+        ),
         Section(
             "How clients train", [*varying(rows, (RATE, AT_FLOOR, AT_CAP)), *client_charts(rows)]
         ),
