@@ -127,7 +127,7 @@ from fedtide.population.patterns import IncrementalDeparture as IncrementalDepar
 from fedtide.population.patterns import MarkovPresence as MarkovPresence
 from fedtide.population.patterns import RandomPresence as RandomPresence
 from fedtide.population.patterns import RoundRobin as RoundRobin
-from fedtide.population.patterns import Static as Static
+from fedtide.population.patterns import StaticPresence as StaticPresence
 from fedtide.population.presence import Bernoulli as Bernoulli
 from fedtide.population.presence import Cyclic as Cyclic
 from fedtide.population.presence import Diurnal as Diurnal

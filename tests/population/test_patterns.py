@@ -11,7 +11,7 @@ from fedtide.population.patterns import (
     MarkovPresence,
     RandomPresence,
     RoundRobin,
-    Static,
+    StaticPresence,
 )
 from fedtide.run.loop import run
 
@@ -27,7 +27,7 @@ def there(population, seed=0):
 
 
 def test_static():
-    assert there(Static(clients=3, rounds=4)).all()
+    assert there(StaticPresence(clients=3, rounds=4)).all()
 
 
 def test_incremental_arrival():

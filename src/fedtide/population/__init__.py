@@ -10,7 +10,7 @@ from fedtide.population.patterns import (
     MarkovPresence,
     RandomPresence,
     RoundRobin,
-    Static,
+    StaticPresence,
 )
 from fedtide.population.sessions import Alternating, Fixed, Pattern, Population
 
@@ -24,7 +24,7 @@ POPULATIONS = Kinds(
         "poisson": Poisson,
         "trace": VisitTrace,
         "live": Live,
-        "static": Static,
+        "static": StaticPresence,
         "incremental-arrival": IncrementalArrival,
         "incremental-departure": IncrementalDeparture,
         "round-robin": RoundRobin,

@@ -16,7 +16,7 @@ import numpy as np
 from fedtide.core.errors import ConfigError, require
 from fedtide.core.rng import stream
 from fedtide.core.types import Group, Session
-from fedtide.population.recording import MOST, Form, Recording, read
+from fedtide.population.recording import MOST, Form, RecordedVisits, read
 from fedtide.population.sessions import Alternating, Population
 from fedtide.population.visits import Visits
 
@@ -229,7 +229,7 @@ class VisitTrace(Arrivals):
     def visits(self, seed: int) -> Visits:
         return Visits.of(self.stays) if self.stays else self.recording().visits
 
-    def recording(self) -> Recording:
+    def recording(self) -> RecordedVisits:
         """What the file says; read once, and again when it has changed."""
         form = Form(self.columns, self.round_minutes, self.group if self.labels else "")
         return read(Path(self.file), form)

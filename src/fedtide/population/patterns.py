@@ -26,7 +26,7 @@ MOST_CELLS = 10**8  # the largest number of clients x rounds in memory
 
 
 @dataclass(frozen=True, kw_only=True)
-class Static(Fixed):
+class StaticPresence(Fixed):
     """The same clients from the first round to the last, as with kind "fixed"."""
 
 

@@ -44,7 +44,7 @@ class Form:
     group: str = ""  # the column with the number of a client's label set; "": there is none
 
 
-class Recording(NamedTuple):
+class RecordedVisits(NamedTuple):
     """What a file says about visits."""
 
     visits: Visits
@@ -55,7 +55,7 @@ class Recording(NamedTuple):
     dropped: Mapping[str, int]  # how many visits were dropped, by reason
 
 
-class Column(NamedTuple):
+class RawColumn(NamedTuple):
     """The values of a column as a file has them, and as numbers where all of them are numbers or dates."""
 
     raw: Sequence[Any]
@@ -64,11 +64,11 @@ class Column(NamedTuple):
 
 
 @dataclass
-class Source:
+class VisitFile:
     """A file and the lines that its values come from, for errors."""
 
     path: Path
-    columns: dict[str, Column] = field(default_factory=dict)
+    columns: dict[str, RawColumn] = field(default_factory=dict)
 
     def wrong(self, row: int, column: str, must: str) -> NoReturn:
         """Raise an error about the value of a row."""
@@ -125,7 +125,7 @@ class Source:
         return found, read is _seconds
 
 
-def read(path: Path, form: Form) -> Recording:
+def read(path: Path, form: Form) -> RecordedVisits:
     """The visits in a file; read once, and again when the file has changed."""
     try:
         stamp = path.stat().st_mtime_ns
@@ -138,7 +138,7 @@ def read(path: Path, form: Form) -> Recording:
 
 
 @lru_cache(maxsize=4)
-def _recording(path: Path, stamp: int, form: Form) -> Recording:
+def _recording(path: Path, stamp: int, form: Form) -> RecordedVisits:
     source = _source(path, [*form.columns, *([form.group] if form.group else [])])
     client, *times = form.columns
     codes, names = source.names(client)
@@ -167,11 +167,11 @@ def _recording(path: Path, stamp: int, form: Form) -> Recording:
     visits = Visits(numbers[codes][kept], arrive[kept], leave[kept])
     ordered = np.empty(int(numbers.max()) + 1, dtype=names.dtype)
     ordered[numbers] = names
-    return Recording(visits, ordered, sizes, zero, is_dated, dropped)
+    return RecordedVisits(visits, ordered, sizes, zero, is_dated, dropped)
 
 
 def _check_rounds(
-    source: Source, columns: Sequence[str], begin: Numbers, end: Numbers, is_dated: bool
+    source: VisitFile, columns: Sequence[str], begin: Numbers, end: Numbers, is_dated: bool
 ) -> None:
     """Refuse times that are no rounds."""
     if is_dated:
@@ -187,7 +187,7 @@ def _check_rounds(
             source.wrong(int(bad[0]), column, must)
 
 
-def _snapshots(source: Source, column: str) -> tuple[Numbers, Numbers, bool]:
+def _snapshots(source: VisitFile, column: str) -> tuple[Numbers, Numbers, bool]:
     """The visits between snapshots: a client that was seen in one exists until the next is taken.
 
     What the last snapshot shows lasts as long as what the one before it showed.
@@ -199,7 +199,9 @@ def _snapshots(source: Source, column: str) -> tuple[Numbers, Numbers, bool]:
     return seen, following[np.searchsorted(times, seen)], is_dated
 
 
-def _groups(source: Source, column: str, codes: NDArray[np.int64], names: int) -> NDArray[np.int64]:
+def _groups(
+    source: VisitFile, column: str, codes: NDArray[np.int64], names: int
+) -> NDArray[np.int64]:
     """The number of each client's label set."""
     found = np.zeros(names, dtype=np.int64)
     if column:
@@ -234,7 +236,7 @@ def _numbered(
     return numbers, tuple(np.bincount(groups).tolist())
 
 
-def _source(path: Path, columns: Sequence[str]) -> Source:
+def _source(path: Path, columns: Sequence[str]) -> VisitFile:
     """The columns of a file: by pyarrow where it is installed, otherwise CSV files by Python."""
     if find_spec("pyarrow"):
         source = _by_pyarrow(path, columns)
@@ -247,7 +249,7 @@ def _source(path: Path, columns: Sequence[str]) -> Source:
     return source
 
 
-def _by_pyarrow(path: Path, columns: Sequence[str]) -> Source:
+def _by_pyarrow(path: Path, columns: Sequence[str]) -> VisitFile:
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
     from pyarrow import parquet
@@ -266,20 +268,20 @@ def _by_pyarrow(path: Path, columns: Sequence[str]) -> Source:
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise _unreadable(path, columns, error) from error
     _check_header(path, columns, table.column_names)
-    source = Source(path)
+    source = VisitFile(path)
     for name in columns:
         column = table.column(name)
         if pa.types.is_binary(column.type):
             raise _unreadable(path, columns, ValueError(f"{name} is not UTF-8"))
         if name == columns[0]:
-            source.columns[name] = Column(column.cast(pa.string()), None)
+            source.columns[name] = RawColumn(column.cast(pa.string()), None)
         elif pa.types.is_temporal(column.type) and not pa.types.is_time(column.type):
             dates = column.cast(pa.timestamp("us")).cast(pa.int64())
-            source.columns[name] = Column(column, _numbers(dates) / 1e6, True)
+            source.columns[name] = RawColumn(column, _numbers(dates) / 1e6, True)
         elif pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
-            source.columns[name] = Column(column, _numbers(column))
+            source.columns[name] = RawColumn(column, _numbers(column))
         else:
-            source.columns[name] = Column(column, None)
+            source.columns[name] = RawColumn(column, None)
     return source
 
 
@@ -288,7 +290,7 @@ def _numbers(column: Any) -> Numbers:
     return np.asarray(column.to_numpy(), dtype=np.float64)
 
 
-def _by_csv(path: Path, columns: Sequence[str]) -> Source:
+def _by_csv(path: Path, columns: Sequence[str]) -> VisitFile:
     try:
         with _text(path) as lines:
             header, *rows = [*csv.reader(lines, strict=True)] or [[]]
@@ -303,7 +305,9 @@ def _by_csv(path: Path, columns: Sequence[str]) -> Source:
                 f"{path}: line {_line(path, number)}: it must have {len(header)} fields. Got {len(row)}."
             )
     places = {name: header.index(name) for name in columns}
-    return Source(path, {n: Column([row[at] for row in rows], None) for n, at in places.items()})
+    return VisitFile(
+        path, {n: RawColumn([row[at] for row in rows], None) for n, at in places.items()}
+    )
 
 
 def _text(path: Path, errors: str = "strict") -> TextIO:

@@ -30,10 +30,7 @@ def run(
     watch: Callable[[Line], None] | None = None,
     checkpoints: Checkpoints | None = None,
 ) -> History:
-    """Run an experiment, or go on with it; `watch` sees every line of the journal.
-
-    Without `watch`, a notebook shows how far the run has come.
-    """
+    """Run an experiment, or go on with it; `watch` sees every line, or else a notebook's progress bar."""
     do = "For a study file, write run_study(load('study.toml'))."
     expect(experiment, Experiment, "fedtide.run()", do)
     e = replace(experiment, population=experiment.population.opened())
@@ -66,10 +63,7 @@ def run(
             timer.lap("evaluate")
             # 7. What is kept: journal, listeners, participation, checkpoint.
             line = added(rounds.line_of(asked, done, scores), {"seconds": timer.seconds})
-            if t + 1 == length:
-                line = added(
-                    line, rounds.closing_facts(e, world, [*journal.lines, line], now.model)
-                )
+            line = rounds.closed(e, world, line, journal.lines, now.model)
             timer = Timer()
             journal.append(line)
             tell(line)

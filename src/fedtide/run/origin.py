@@ -114,39 +114,36 @@ def _own_files(e: Experiment) -> str:
     return _files_checksum([Path(file) for file in sorted(files)]) if files else ""
 
 
-def _named_files(value: Any) -> Iterator[Path]:
+def _named_files(e: Experiment) -> Iterator[Path]:
     """The files that settings name: traces, pilot models, archives."""
-    if isinstance(value, str):
-        path = Path(value).expanduser()
-        if path.suffix and isfile(path):
+    for text in _values(e):
+        path = Path(text).expanduser() if isinstance(text, str) and text else None
+        if path and path.suffix and isfile(path):
             yield path
-        elif value and isdir(path):  # an archive of models
+        elif path and isdir(path):  # an archive of models
             yield from (file for file in path.iterdir() if file.suffix in (".json", ".safetensors"))
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _named_files(item)
-    elif isinstance(value, tuple | list):
-        for item in value:
-            yield from _named_files(item)
-    elif is_dataclass(value) and not isinstance(value, type):
-        for field in fields(value):
-            yield from _named_files(getattr(value, field.name))
 
 
-def _own(value: Any) -> Iterator[Any]:
+def _own(e: Experiment) -> Iterator[Any]:
     """The classes and functions of an experiment that belong to no installed package."""
+    for value in _values(e):
+        if hasattr(value, "__module__") or callable(value):
+            yield from _if_own(value if hasattr(value, "__qualname__") else type(value))
+
+
+def _values(value: Any) -> Iterator[Any]:
+    """The value of every setting, and every object that holds settings."""
     if isinstance(value, Mapping):
         for item in value.values():
-            yield from _own(item)
+            yield from _values(item)
     elif isinstance(value, tuple | list):
         for item in value:
-            yield from _own(item)
-    elif is_dataclass(value) and not isinstance(value, type):
-        yield from _if_own(type(value))
-        for field in fields(value):
-            yield from _own(getattr(value, field.name))
-    elif hasattr(value, "__module__") or callable(value):
-        yield from _if_own(value if hasattr(value, "__qualname__") else type(value))
+            yield from _values(item)
+    else:
+        yield value
+        if is_dataclass(value) and not isinstance(value, type):
+            for field in fields(value):
+                yield from _values(getattr(value, field.name))
 
 
 def _if_own(thing: Any) -> Iterator[Any]:

@@ -16,6 +16,7 @@ from fedtide.run.experiment import Experiment
 from fedtide.run.round import broadcast_state, gate, move, plan, train
 from fedtide.run.state import Asked, Members, Now, memory_aside
 from fedtide.run.world import World
+from fedtide.starts.base import Beginning
 
 SLOWER = 0.5  # of the learning rate: gradient rounds in the code of the DIMC paper
 FORWARD = 1 / 3  # of a training step's arithmetic is its forward pass
@@ -33,6 +34,22 @@ class Preparation:
     now: Now
     bill: dict[str, Any] = field(default_factory=dict)
     _held: Sequence[Model] = ()  # models that clients received with the last test
+
+    @property
+    def known(self) -> Beginning:
+        """What a start knows, and may ask of clients, at the beginning of this session."""
+        now, world = self.now, self.world
+        return Beginning(
+            now.era.number + 1,
+            self.session,
+            world.initial,
+            now.model,
+            world.layout,
+            now.archive,
+            self.gradient_rounds,
+            self.losses,
+            self.e.algorithm.counts_examples,
+        )
 
     def gradient_rounds(self, model: Model, rounds: int, clients: int = 0, half: int = 0) -> Model:
         """The model after so many rounds from `model`, with the session's clients or a sample of them.

@@ -210,6 +210,12 @@ def observe(e: Experiment, now: Now, done: Round) -> Now:
         return now._replace(who=e.participation.observe(now.who, done))
 
 
+def closed(e: Experiment, world: World, line: Line, before: Sequence[Line], model: Model) -> Line:
+    """The line, with closing facts if it is the last one."""
+    is_last = line["t"] + 1 == e.population.length
+    return added(line, closing_facts(e, world, [*before, line], model)) if is_last else line
+
+
 def closing_facts(
     e: Experiment, world: World, lines: Sequence[Line], model: Model
 ) -> Mapping[str, Any]:

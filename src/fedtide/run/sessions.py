@@ -42,17 +42,7 @@ def answer(
             e.participation.check_session(session)
         world.enter(session)
     preparation = Preparation(e, world, session, t, now)
-    known = Beginning(
-        now.era.number + 1,
-        session,
-        world.initial,
-        now.model,
-        world.layout,
-        now.archive,
-        preparation.gradient_rounds,
-        preparation.losses,
-        e.algorithm.counts_examples,
-    )
+    known = preparation.known
     facts: Mapping[str, Any] = {}
     with explained("start", t):
         due, era = e.start.decide(t, now.era, known)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fedtide.core.errors import OutputError, needs
 from fedtide.population.arrivals import VisitTrace
 from fedtide.population.description import Description, described, joined
-from fedtide.population.recording import MOST, Recording
+from fedtide.population.recording import MOST, RecordedVisits
 from fedtide.population.visits import Visits
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -49,7 +49,7 @@ def facts(trace: VisitTrace) -> Iterator[tuple[str, str]]:
     yield "over time", bars(seen.present)
 
 
-def _span(found: Recording, seen: Description, minutes: float) -> str:
+def _span(found: RecordedVisits, seen: Description, minutes: float) -> str:
     """The first and the last time of a trace with dates."""
     if not (minutes and found.is_dated):
         return f" of {minutes:g} minutes" if minutes else ""
