@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from signal import SIGTERM
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -89,10 +89,7 @@ def run(
     if resume and (before := resumable(plan, out)) and before.is_finished:
         console.print(f"{plan.name} is finished: nothing is left to do.", highlight=False)
     rounds = {(r.label, r.experiment.seed): r.experiment.population.length for r in plan.runs}
-    if plan.tune and not plan.tuned:
-        remark(f"the ranges in [tune] are not used here; fedtide tune {study} searches them")
-    if not quiet:
-        _announce(plan.name, rounds)
+    _announce(plan, study, 0 if quiet else sum(rounds.values()))
     with stoppable() as stop, LiveView(plan.name, rounds, console, quiet, plan.scale) as live:
         outcome = start(watch=live.watch, stop=stop)
     _show(outcome, out / plan.name, profile)
@@ -107,10 +104,13 @@ def _print_lines(plan: Study, start: Callable[..., Outcome]) -> None:
         start(watch=lines.watch, stop=stop)
 
 
-def _announce(name: str, rounds: Mapping[Any, int]) -> None:
-    """Print how many runs and rounds a study has."""
-    runs = f"{len(rounds)} run{'s' * (len(rounds) != 1)}"
-    console.print(f"{name}: {runs}, {sum(rounds.values()):,} rounds in all", highlight=False)
+def _announce(plan: Study, file: Path, rounds: int) -> None:
+    """Print how many runs and rounds a study has, and what of it is not used."""
+    if plan.tune and not plan.tuned:
+        remark(f"the ranges in [tune] are not used here; fedtide tune {file} searches them")
+    if rounds:
+        runs = f"{len(plan.runs)} run{'s' * (len(plan.runs) != 1)}"
+        console.print(f"{plan.name}: {runs}, {rounds:,} rounds in all", highlight=False)
 
 
 def _show(outcome: Outcome, place: Path, profile: bool) -> None:

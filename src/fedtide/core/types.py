@@ -199,11 +199,6 @@ class Round(NamedTuple):
         return found
 
 
-def fall(before: float, now: float) -> float:
-    """By how much training credit has fallen; relative to what it was, unless that was a share in [0, 1]."""
-    return before - now if 0 <= before <= 1 else (before - now) / abs(before)
-
-
 @dataclass(frozen=True, eq=False)
 class Examples:
     """Inputs and targets; uint8 images become floats in [0, 1], normalised, when taken or `prepared`."""

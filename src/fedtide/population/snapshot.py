@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedtide.core.credit import fall
 from fedtide.core.errors import ConfigError, require
 from fedtide.core.rng import stream
-from fedtide.core.types import Crowd, Ids, Round, Session, fall
+from fedtide.core.types import Crowd, Ids, Round, Session
 from fedtide.population.laws import Beta
 from fedtide.population.process import SLACK, Participation
 from fedtide.population.uniform import Uniform

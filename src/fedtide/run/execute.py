@@ -90,21 +90,16 @@ def run_study(
 
     Results go to a new folder, `out`/<study>/<number>, or <number>-<name>; earlier ones stay as they are.
     With `reuse`, runs that another folder of the study has already are taken from there. `over_ray`
-    spreads the runs over a Ray cluster instead of over this machine's processes.
+    spreads the runs over a Ray cluster instead of over this machine's processes. `watch` receives every
+    round; without it, a notebook shows how far the study has come.
 
-    `watch` receives every round. Without it, a notebook shows how far the study has come.
-
-    With `resume` the newest run with these settings goes on where it broke off; a finished one is left as
-    it is. Where seeds, cells or rounds were added, a new folder begins with all that is there. Once `stop` is
+    With `resume` the newest run with these settings goes on where it broke off, or is left as it is if it has
+    ended. Where seeds, cells or rounds were added, a new folder begins with all that is there. Once `stop` is
     true every run ends after its round, keeps everything and raises `Stopped`.
     """
     expect(study, Study, "fedtide.run_study()", HOW)
-    if over_ray:
-        check_over_ray(study)
-    else:
-        jobs = allowed_jobs(study, jobs)
-    before = resumable(study, out) if resume else None
-    if before and before.is_finished:
+    jobs = check_over_ray(study) if over_ray else allowed_jobs(study, jobs)
+    if (before := resumable(study, out) if resume else None) and before.is_finished:
         return Outcome(before, Results.read(before))
     for caution in preflight(study.settings):
         log.warning(caution)
@@ -230,13 +225,14 @@ def conclude(folder: StudyFolder) -> Outcome:
     return outcome
 
 
-def check_over_ray(study: Study) -> None:
-    """Refuse what cannot be spread over Ray."""
+def check_over_ray(study: Study) -> int:
+    """Refuse what cannot be spread over Ray; returns the number of jobs, which the cluster chooses."""
     with ray_needed("--ray"):
         import_module("ray")
     spread = not any(cell.experiment.engine.has_processes for cell in study.cells)
     do = "Spread either the runs over the cluster or the clients of each."
     require(spread, "engine.kind", "another one than 'ray' with --ray", "ray", do)
+    return 0
 
 
 def _over_ray(

@@ -16,8 +16,9 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fedtide.core.credit import fall
 from fedtide.core.errors import require
-from fedtide.core.types import Ids, Model, Nothing, Session, Tested, Vector, fall
+from fedtide.core.types import Ids, Model, Nothing, Session, Tested, Vector
 from fedtide.starts.archive import NO_CLIENTS, NONE, Past
 
 Numbers = NDArray[np.float64]
