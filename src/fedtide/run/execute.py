@@ -325,6 +325,8 @@ def run_one(
     metrics = history.metrics(transition_rounds)
     about = {"study": run_.study, "setting": run_.label, **history.about_model()}
     write_model(folder / "model.safetensors", history.model, history.layout, about)
+    if e.start.archives:
+        history.save_archive(folder / "archive")
     write_json(folder / "run.json", {"metrics": metrics, "engine": history.engine})
     checkpoints.conclude()
     return metrics

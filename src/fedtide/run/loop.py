@@ -8,6 +8,7 @@ from dataclasses import replace
 from fedtide.core.errors import memory_explained
 from fedtide.core.kinds import expect
 from fedtide.core.types import Round
+from fedtide.record.archive import StoredArchive
 from fedtide.record.checkpoint import Checkpoints
 from fedtide.record.checkpoint.codec import declared
 from fedtide.record.journal import Journal
@@ -76,7 +77,15 @@ def run(
             now = rounds.observe(e, now, Round(t, done.ids, line))
             checkpoints.after(t + 1, now, world.engine.memory, journal)
             timer.lap("record")  # counted with the next round
-        return History(e, journal.lines, now.model, world.layout, world.engine.why, world.sample)
+        return finished(e, world, journal, now)
+
+
+def finished(e: Experiment, world: World, journal: Journal, now: Now) -> History:
+    """What a run returns after its last round."""
+    archive = sessions.with_last_session(e, world, now)
+    stored = StoredArchive(archive, now.era.number, now.model)
+    engine, sample = world.engine.why, world.sample
+    return History(e, journal.lines, now.model, world.layout, engine, sample, stored)
 
 
 def resumed(

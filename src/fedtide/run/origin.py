@@ -11,7 +11,7 @@ from functools import cache
 from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from os.path import isfile
+from os.path import isdir, isfile
 from pathlib import Path
 from typing import Any
 
@@ -115,11 +115,13 @@ def _own_files(e: Experiment) -> str:
 
 
 def _named_files(value: Any) -> Iterator[Path]:
-    """The files that settings name: traces, pilot models."""
+    """The files that settings name: traces, pilot models, archives."""
     if isinstance(value, str):
         path = Path(value).expanduser()
         if path.suffix and isfile(path):
             yield path
+        elif value and isdir(path):  # an archive of models
+            yield from (file for file in path.iterdir() if file.suffix in (".json", ".safetensors"))
     elif isinstance(value, Mapping):
         for item in value.values():
             yield from _named_files(item)

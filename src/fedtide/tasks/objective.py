@@ -90,6 +90,10 @@ class Objective(ABC):
     def divergence(self, teacher: Tensor, student: Tensor, targets: Tensor) -> Tensor:
         """How far the student's outputs are from the teacher's, for each example [B]."""
 
+    def outputs(self, dataset: Dataset) -> int:
+        """How many outputs a model for this dataset is built with: one for each number of a target."""
+        return dataset.train.targets.shape[1:].numel()
+
     @abstractmethod
     def check_targets(self, dataset: Dataset) -> None:
         """Raise a `ConfigError` unless the targets of a dataset can be learned."""
@@ -127,6 +131,9 @@ class Classification(Objective):
     def divergence(self, teacher: Tensor, student: Tensor, targets: Tensor) -> Tensor:
         p, q = teacher.log_softmax(-1), student.log_softmax(-1)
         return (p.exp() * (p - q)).sum(-1)
+
+    def outputs(self, dataset: Dataset) -> int:
+        return dataset.classes
 
     def check_targets(self, dataset: Dataset) -> None:
         require(
@@ -249,6 +256,9 @@ class Tokens(Objective):
             outputs, targets = outputs[:, :-1], targets[:, 1:]
         counted = targets != self.ignore
         return outputs, torch.where(counted, targets, 0), counted
+
+    def outputs(self, dataset: Dataset) -> int:
+        return dataset.vocabulary
 
     def check_targets(self, dataset: Dataset) -> None:
         for part, examples in parts(dataset):

@@ -17,7 +17,7 @@ from fedtide.data.batches import Batching
 from fedtide.models import MODELS
 from fedtide.models.base import MadeFor, ModelSpec
 from fedtide.models.dense import Linear
-from fedtide.tasks.objective import Objective
+from fedtide.tasks.objective import Classification, Objective
 from fedtide.tasks.task import Task
 from fedtide.training.optimisers import RULES, Rule, Sgd
 from fedtide.training.schedules import SCHEDULES, Constant, Schedule
@@ -62,8 +62,9 @@ class Train(Batching):
         self, dataset: Dataset, seed: int, device: torch.device, objective: Objective | None = None
     ) -> Task:
         """The model as a task for this dataset, freshly initialised."""
-        task = Task(self.module(made_for(dataset), seed).to(device), objective)
-        task.objective.check_targets(dataset)
+        objective = objective or Classification()
+        objective.check_targets(dataset)
+        task = Task(self.module(made_for(dataset, objective), seed).to(device), objective)
         inputs, targets = dataset.train.between(0, 2)
         logits = task.view(*task.initial, inputs).logits
         require(
@@ -94,6 +95,6 @@ class Train(Batching):
         return module
 
 
-def made_for(dataset: Dataset) -> MadeFor:
-    """What a model for this dataset is built for."""
-    return MadeFor(dataset.shape, dataset.classes, dataset.vocabulary)
+def made_for(dataset: Dataset, objective: Objective) -> MadeFor:
+    """What a model for this dataset and task is built for."""
+    return MadeFor(dataset.shape, objective.outputs(dataset), dataset.vocabulary)
