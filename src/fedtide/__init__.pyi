@@ -177,11 +177,12 @@ from fedtide.tasks.losses import Focal as Focal
 from fedtide.tasks.losses import Huber as Huber
 from fedtide.tasks.losses import Mae as Mae
 from fedtide.tasks.losses import Mse as Mse
+from fedtide.tasks.named import F1 as F1
+from fedtide.tasks.named import R2 as R2
 from fedtide.tasks.named import Auroc as Auroc
 from fedtide.tasks.named import AveragePrecision as AveragePrecision
 from fedtide.tasks.named import CalibrationError as CalibrationError
 from fedtide.tasks.named import ExactMatch as ExactMatch
-from fedtide.tasks.named import F1 as F1
 from fedtide.tasks.named import F1Macro as F1Macro
 from fedtide.tasks.named import F1Micro as F1Micro
 from fedtide.tasks.named import F1Weighted as F1Weighted
@@ -189,7 +190,6 @@ from fedtide.tasks.named import Matthews as Matthews
 from fedtide.tasks.named import MeanAbsoluteError as MeanAbsoluteError
 from fedtide.tasks.named import MeanSquaredError as MeanSquaredError
 from fedtide.tasks.named import Precision as Precision
-from fedtide.tasks.named import R2 as R2
 from fedtide.tasks.named import Recall as Recall
 from fedtide.tasks.named import RootMeanSquaredError as RootMeanSquaredError
 from fedtide.tasks.scores import Accuracy as Accuracy

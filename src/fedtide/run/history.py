@@ -37,7 +37,9 @@ class History:
     def module(self) -> nn.Module:
         """The final model as a module of its own, in evaluation mode."""
         train = self.experiment.train
-        module = copy.deepcopy(train.module(made_for(self.sample), self.experiment.seed))
+        module = copy.deepcopy(
+            train.module(made_for(self.sample, self.experiment.task), self.experiment.seed)
+        )
         values = {**self.layout.unpack(self.model.x), **self.model.buffers}
         return filled(module, values, "history.module()")
 
@@ -46,7 +48,9 @@ class History:
         tested = evaluated(self.rounds, self.scale)
         score = {"name": self.scale.name, "value": tested[-1].score} if tested else None
         train = self.experiment.train
-        told = described_model(train.model, made_for(self.sample), self.sample)
+        told = described_model(
+            train.model, made_for(self.sample, self.experiment.task), self.sample
+        )
         return {**told, "seed": self.experiment.seed, "rounds": len(self.rounds), "score": score}
 
     def metrics(self, transition_rounds: int = 10) -> dict[str, Metric]:

@@ -42,6 +42,9 @@ class Classification(Objective):
         p, q = teacher.log_softmax(-1), student.log_softmax(-1)
         return (p.exp() * (p - q)).sum(-1)
 
+    def outputs(self, dataset: Dataset) -> int:
+        return dataset.classes
+
     def check_targets(self, dataset: Dataset) -> None:
         require(
             dataset.classes > 0,
@@ -74,6 +77,9 @@ class Regression(Objective):
     def divergence(self, teacher: Tensor, student: Tensor, targets: Tensor) -> Tensor:
         return self.loss(like(student, targets), like(teacher, targets))
 
+    def outputs(self, dataset: Dataset) -> int:
+        return dataset.train.targets.shape[1:].numel()
+
     def check_targets(self, dataset: Dataset) -> None:
         for part, examples in parts(dataset):
             wrong = ~torch.isfinite(examples.targets)
@@ -100,6 +106,9 @@ class Binary(Objective):
     def divergence(self, teacher: Tensor, student: Tensor, targets: Tensor) -> Tensor:
         return yes_or_no(like(teacher, targets), like(student, targets))
 
+    def outputs(self, dataset: Dataset) -> int:
+        return 1
+
     def check_targets(self, dataset: Dataset) -> None:
         check_yes_or_no(dataset, dimensions=1)
 
@@ -120,6 +129,9 @@ class Multilabel(Objective):
 
     def divergence(self, teacher: Tensor, student: Tensor, targets: Tensor) -> Tensor:
         return yes_or_no(teacher, student).mean(-1)
+
+    def outputs(self, dataset: Dataset) -> int:
+        return dataset.train.targets.shape[1:].numel()
 
     def check_targets(self, dataset: Dataset) -> None:
         check_yes_or_no(dataset, dimensions=2)
@@ -180,6 +192,9 @@ class Tokens(Objective):
             outputs, targets = outputs[:, :-1], targets[:, 1:]
         counted = targets != self.ignore
         return outputs, torch.where(counted, targets, 0), counted
+
+    def outputs(self, dataset: Dataset) -> int:
+        return dataset.vocabulary or int(dataset.train.targets.max()) + 1
 
     def check_targets(self, dataset: Dataset) -> None:
         for part, examples in parts(dataset):

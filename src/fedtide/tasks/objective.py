@@ -81,6 +81,10 @@ class Objective(ABC):
         """Whether the answer for each example is right, [B]; None where answers are not right or wrong."""
         return None
 
+    @abstractmethod
+    def outputs(self, dataset: Dataset) -> int:
+        """How many outputs a model must have for an example, or for a place of one."""
+
     @property
     def has_labels(self) -> bool:
         """Is each target one label, with an output of the model for each label?"""

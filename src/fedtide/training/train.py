@@ -17,6 +17,7 @@ from fedtide.data.batches import Batching
 from fedtide.models import MODELS
 from fedtide.models.base import MadeFor, ModelSpec
 from fedtide.models.dense import Linear
+from fedtide.tasks.kinds import Classification
 from fedtide.tasks.objective import Objective
 from fedtide.tasks.task import Task
 from fedtide.training.optimisers import RULES, Rule, Sgd
@@ -63,8 +64,9 @@ class Train(Batching):
         self, dataset: Dataset, seed: int, device: torch.device, objective: Objective | None = None
     ) -> Task:
         """The model as a task for this dataset, freshly initialised."""
-        task = Task(self.module(made_for(dataset), seed).to(device), objective)
-        task.objective.check_targets(dataset)
+        objective = objective or Classification()
+        objective.check_targets(dataset)
+        task = Task(self.module(made_for(dataset, objective), seed).to(device), objective)
         inputs, targets = dataset.train.between(0, 2)
         logits = task.view(*task.initial, inputs).logits
         require(
@@ -99,6 +101,6 @@ class Train(Batching):
         return module
 
 
-def made_for(dataset: Dataset) -> MadeFor:
+def made_for(dataset: Dataset, objective: Objective) -> MadeFor:
     """What a model for this dataset is built for."""
-    return MadeFor(dataset.shape, dataset.classes, dataset.vocabulary)
+    return MadeFor(dataset.shape, objective.outputs(dataset), dataset.vocabulary)
