@@ -41,6 +41,7 @@ SURFACE = {
     "Tune",
     "Tuned",
     "__version__",
+    "from_files",
     "from_huggingface",
     "from_tensors",
     "from_torch",

@@ -16,6 +16,7 @@ _HOMES = {
     "fedtide.config": ("load", "load_model"),
     "fedtide.core.errors": ("FedTideError",),
     "fedtide.data.own": ("from_huggingface", "from_tensors", "from_torch"),
+    "fedtide.data.own_files": ("from_files",),
     "fedtide.data.source": ("Data",),
     "fedtide.engines.kinds": ("FlowerSettings",),
     "fedtide.guard.faults": ("Faults",),

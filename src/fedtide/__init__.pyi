@@ -37,9 +37,14 @@ from fedtide.config import load as load
 from fedtide.config import load_model as load_model
 from fedtide.core.errors import FedTideError as FedTideError
 from fedtide.data.blank import Blank as Blank
+from fedtide.data.groupings import ByTime as ByTime
+from fedtide.data.groupings import Clusters as Clusters
+from fedtide.data.groupings import Quantiles as Quantiles
 from fedtide.data.own import from_huggingface as from_huggingface
 from fedtide.data.own import from_tensors as from_tensors
 from fedtide.data.own import from_torch as from_torch
+from fedtide.data.own_files import Files as Files
+from fedtide.data.own_files import from_files as from_files
 from fedtide.data.partition import Dirichlet as Dirichlet
 from fedtide.data.partition import DirichletBalanced as DirichletBalanced
 from fedtide.data.partition import DirichletHetero as DirichletHetero

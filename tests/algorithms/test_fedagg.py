@@ -18,7 +18,7 @@ from fedtide.core.errors import ConfigError
 from fedtide.core.layout import Layout
 from fedtide.core.types import Cohort, Nothing, Walk
 from fedtide.data.batches import Batching
-from fedtide.data.partition import PARTITIONS
+from fedtide.data.groupings import PARTITIONS
 from fedtide.data.source import Data
 from fedtide.models.dense import Linear, Mlp
 from fedtide.population.participation import PARTICIPATION

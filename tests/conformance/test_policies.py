@@ -9,7 +9,7 @@ from torch import nn
 
 from fedtide.algorithms.fedavg import FedAvg
 from fedtide.core.types import Dataset, Examples
-from fedtide.data.partition import PARTITIONS
+from fedtide.data.groupings import PARTITIONS
 from fedtide.data.source import Data
 from fedtide.models.base import EmbedHead
 from fedtide.models.dense import Mlp

@@ -66,7 +66,7 @@ def test_sizes_of_batches():
 def test_rows_that_only_fill_the_shape_are_examples_of_the_client():
     data = client_data([10, 4, 3], batch_size=4, epochs=1)
     ids = np.arange(3)
-    places, mask = data.picks(0, ids, data.steps(0, ids), "batch")
+    places, mask, _ = data.picks(0, ids, data.steps(0, ids), "batch")
     assert mask.dtype == bool
     assert mask[2, 0].tolist() == [True, True, True, False]
     for client in ids:

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from fedtide import Data, Evaluation, Experiment, Fixed, Train, run
 from fedtide.core.errors import ConfigError, DataError
 from fedtide.core.types import Dataset, Examples, Group
+from fedtide.data.groupings import PARTITIONS
 from fedtide.data.holdings import Static, distribute
-from fedtide.data.partition import PARTITIONS, DirichletHetero, Iid
+from fedtide.data.partition import DirichletHetero, Iid
 
 
 def stores(holdings):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fedtide.core.errors import ConfigError
 from fedtide.data import mixtures, partition
-from fedtide.data.partition import PARTITIONS
+from fedtide.data.groupings import PARTITIONS
 
 DIRICHLET = [kind for kind in PARTITIONS if kind.startswith("dirichlet")]
 EQUAL = ["iid", "dirichlet", "dirichlet-balanced", "sorted"]  # sizes equal up to one

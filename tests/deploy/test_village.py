@@ -1,5 +1,6 @@
 """The server's loop and real ClientApps, with a mailbox in place of the network."""
 
+import json
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
@@ -17,7 +18,7 @@ from fedtide.data.holdings import distribute
 from fedtide.deploy import roster as roster_module
 from fedtide.deploy.client import NodeState
 from fedtide.deploy.roster import Roster
-from fedtide.deploy.server import deployed, serve
+from fedtide.deploy.server import deployed, going_on, serve
 from fedtide.engines.kinds import FlowerSettings
 from fedtide.population.process import Participation
 from fedtide.record.checkpoint import Checkpoints
@@ -219,6 +220,27 @@ def test_a_soup_tested_by_real_clients_equals_the_loop(tmp_path, buffers):
     tests = [m for m in village.messages if m.metadata.message_type == "evaluate.losses"]
     brought = [any("models" in name for name in m.content.array_records["arrays"]) for m in tests]
     assert brought == [True, True, False, False, True, False, *[True] * 3, *[False] * 3]
+
+
+def test_a_federation_that_is_started_again_finds_its_models(tmp_path):
+    """The second run's first start has the models of the first run's sessions; the folder then has all."""
+    study = written(tmp_path, "fedavg", TURNS, rounds=1, more=SOUP)
+    kept = tmp_path / "models"
+
+    def serve_again(number):
+        going = going_on(study, str(kept))
+        village, out = Village(tmp_path, NODES), tmp_path / f"real {number}"
+        folder = StudyFolder(serve(going, village, SHARE, out, 3, str(kept)))
+        (lines,) = [lines for cell in folder.journals() for lines in cell.runs.values()]
+        return [line["start"] for line in lines if "start" in line], lines
+
+    assert serve_again(1)[0] == [0, 1, 2, 3, 4]
+    numbers, lines = serve_again(2)
+    assert numbers == [5, 6, 7, 8, 9]
+    assert set(lines[0]["start_from"]) <= {0, 1, 2, 3, 4}
+    told = json.loads((kept / "archive.json").read_text())
+    assert told["number"] == 9
+    assert [path.name for path in kept.glob("current-*")] == ["current-0009.safetensors"]
 
 
 def test_a_client_that_lost_the_models_is_left_out(tmp_path):

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fedtide import __version__
-from fedtide.cli import look, models, new, results, run, runs, tune
+from fedtide.cli import fork, look, models, new, results, run, runs, tune
 from fedtide.cli.console import console, remark
 from fedtide.core.errors import FedTideError, TrainingError
 from fedtide.deploy.commands import app as deploy
@@ -20,6 +20,7 @@ for command in (
     run.check,
     run.cost,
     tune.tune,
+    fork.fork,
     look.list_,
     look.data,
     look.schema,

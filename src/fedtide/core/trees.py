@@ -48,7 +48,7 @@ def outline(tree: Any) -> tuple[Any, ...]:
     return type(tree), *((name, outline(part)) for name, part in parts)
 
 
-def rows(tree: Any, index: slice | Tensor | NDArray[np.int64] | int) -> Any:
+def rows(tree: Any, index: slice | Tensor | NDArray[np.int64] | int | tuple[Any, ...]) -> Any:
     """The rows at `index` of every stacked tensor."""
     return tree_map(lambda leaf: leaf[index], tree)
 

@@ -6,7 +6,7 @@ the model's parameters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any, Literal, NamedTuple
@@ -26,6 +26,10 @@ Inputs = Tensor | Mapping[str, Tensor]  # of a model; a mapping is passed on as 
 
 class Nothing(NamedTuple):
     """An empty state: of a client that remembers nothing, or an optimiser without momentum."""
+
+
+Luck = NDArray[np.int64] | Nothing  # a random number for each example that is taken
+NO_LUCK = Nothing()
 
 
 class Outputs(NamedTuple):
@@ -220,8 +224,13 @@ class Examples:
 
     @property
     def tensor(self) -> Tensor | None:
-        """All inputs, if they are one tensor in memory; None if they have names."""
+        """All inputs, if they are one tensor in memory; None if they have names or are read when needed."""
         return self.inputs if isinstance(self.inputs, Tensor) else None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one input; () where inputs have names."""
+        return tuple(self.inputs.shape[1:]) if isinstance(self.inputs, Tensor) else ()
 
     @property
     def width(self) -> int:
@@ -233,12 +242,23 @@ class Examples:
         """Bytes of one input as it is stored."""
         return size_bytes(tree_map(lambda leaf: leaf[:1], self.inputs))
 
-    def take(self, index: Tensor) -> tuple[Inputs, Tensor]:
-        """Inputs and targets at `index`, of any shape."""
-        return self.inputs_at(index), self.targets[index]
+    @property
+    def stored(self) -> dict[str, Any]:
+        """The fields that are tensors in memory."""
+        found = {"inputs": self.inputs, "targets": self.targets, "rows": self.rows}
+        return {name: part for name, part in found.items() if part is not None}
 
-    def inputs_at(self, index: Tensor) -> Inputs:
-        """Inputs at `index`, ready for a model."""
+    @property
+    def is_random(self) -> bool:
+        """Are inputs drawn anew wherever they are taken with random numbers, as by augmentation?"""
+        return False
+
+    def take(self, index: Tensor, luck: Luck = NO_LUCK) -> tuple[Inputs, Tensor]:
+        """Inputs and targets at `index`, of any shape."""
+        return self.inputs_at(index, luck), self.targets[index]
+
+    def inputs_at(self, index: Tensor, luck: Luck = NO_LUCK) -> Inputs:
+        """Inputs at `index`, ready for a model; where they are random, `luck` has a number for each."""
         places = index if self.rows is None else self.rows[index]
 
         def taken(leaf: Tensor) -> Tensor:
@@ -265,6 +285,14 @@ class Examples:
             std = torch.tensor(self.std, device=inputs.device).view(shape)
             inputs = (inputs - mean).div_(std)
         return inputs
+
+    def as_tests(self) -> Examples:
+        """These examples as tests take them: without the augmentation of training."""
+        return self
+
+    def checked(self) -> Iterator[Tensor]:
+        """The inputs that a checksum is computed of."""
+        return leaves(self.inputs)
 
     def some(self, index: Tensor) -> Examples:
         """Only the examples at `index` [n], with only the inputs that they use."""
@@ -301,9 +329,19 @@ def _numbers(inputs: Tensor) -> Tensor:
     return inputs.long()  # tokens may be stored in fewer bytes
 
 
+class OwnTests(NamedTuple):
+    """Test examples that belong to single clients."""
+
+    examples: Examples
+    clients: NDArray[np.int64]  # [N]: the client of each example, or -1
+
+    def to(self, device: torch.device) -> OwnTests:
+        return self._replace(examples=self.examples.to(device))
+
+
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A named dataset, whole in memory."""
+    """A named dataset."""
 
     name: str
     train: Examples
@@ -313,12 +351,15 @@ class Dataset:
     keys: NDArray[np.int64] | None = None
     vocabulary: int = 0  # token ids are below this; 0: inputs are not tokens
     validation: Examples | None = None  # taken from the training data; no client holds them
+    test_keys: NDArray[np.int64] | None = None  # the natural owner of each test example
+    # When each training example was recorded: its rank in time.
+    times: NDArray[np.int64] | None = None
+    own: OwnTests | None = None  # test examples of single clients
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of one input; () where inputs have names."""
-        inputs = self.train.tensor
-        return () if inputs is None else tuple(inputs.shape[1:])
+        return self.train.shape
 
     @property
     def labels(self) -> NDArray[np.int64]:
@@ -329,11 +370,13 @@ class Dataset:
 
     def scored_on(self, part: Literal["test", "validation"]) -> Dataset:
         """This dataset with the part that models are scored on as its only test examples."""
-        scored = self.validation if part == "validation" and self.validation else self.test
-        return replace(self, test=scored, validation=None)
+        if part == "validation" and self.validation:
+            return replace(self, test=self.validation, validation=None, own=None)
+        return replace(self, validation=None)
 
     def to(self, device: torch.device) -> Dataset:
-        return replace(self, train=self.train.to(device), test=self.test.to(device))
+        train, test = self.train.to(device), self.test.to(device)
+        return replace(self, train=train, test=test, own=self.own and self.own.to(device))
 
     def checksum(self) -> str:
         """A checksum of all examples, their targets and owners."""
@@ -342,12 +385,13 @@ class Dataset:
             rows = [] if part.rows is None else [part.rows]
             if isinstance(part.inputs, Mapping):
                 found.update(" ".join(part.inputs).encode())
-            for tensor in (*leaves(part.inputs), part.targets, *rows):
+            for tensor in (*part.checked(), part.targets, *rows):
                 array = tensor.detach().cpu().contiguous().numpy()
                 found.update(f"{array.dtype}{array.shape}".encode())
                 found.update(array.reshape(-1).view(np.uint8).data)
-        if self.keys is not None:
-            found.update(np.ascontiguousarray(self.keys).tobytes())
+        for about in (self.keys, self.test_keys, self.times):
+            if about is not None:
+                found.update(np.ascontiguousarray(about).tobytes())
         return found.hexdigest()
 
     def some(self, count: int) -> Dataset:
@@ -355,7 +399,8 @@ class Dataset:
         train, test = (
             part.some(torch.arange(min(count, len(part)))) for part in (self.train, self.test)
         )
-        return replace(self, train=train, test=test, keys=None, validation=None)
+        alone: dict[str, Any] = dict.fromkeys(("keys", "validation", "test_keys", "times", "own"))
+        return replace(self, train=train, test=test, **alone)
 
     def prepared(self, most_bytes: int) -> Dataset:
         """With inputs ready for a model, in each part where that takes at most `most_bytes`."""

@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 
 from fedtide.core.errors import ConfigError, require
-from fedtide.core.rng import shuffles, uniforms
-from fedtide.core.types import Examples, Ids
+from fedtide.core.rng import bits, shuffles, uniforms
+from fedtide.core.types import NO_LUCK, Examples, Ids, Luck
 from fedtide.data.holdings import Holdings
 
 
@@ -20,6 +20,7 @@ class Picks(NamedTuple):
 
     places: NDArray[np.int64]  # [U, K, B]: positions in the training examples
     mask: NDArray[np.bool_]  # [U, K, B]
+    luck: Luck = NO_LUCK  # [U, K, B]: a random number for each, where inputs are random
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,4 +121,15 @@ class ClientData:
         sizes = self.holdings.sizes(t, ids)
         width = int(steps.max(initial=0))
         local = self.batching.places(sizes, width, ids, (self.seed, purpose, t))
-        return Picks(self.holdings.examples(t, ids, local.places), local.mask)
+        luck = (
+            self._luck(local.places.shape, purpose, t, ids) if self.examples.is_random else NO_LUCK
+        )
+        return Picks(self.holdings.examples(t, ids, local.places), local.mask, luck)
+
+    def _luck(self, shape: tuple[int, ...], purpose: str, t: int, ids: Ids) -> NDArray[np.int64]:
+        """A random number for each example of [U, K, B]; that of a client does not depend on the others."""
+        clients, steps, width = shape
+        most = self.batching.batch_size
+        address = (self.seed, "augmentation", purpose, t)
+        words = bits(*address, ids=ids, count=steps * most).reshape(clients, steps, most)
+        return (words[..., :width] >> np.uint64(1)).astype(np.int64)

@@ -11,7 +11,7 @@ import torch
 
 from fedtide.core.errors import ConfigError, DataError, choices, require
 from fedtide.core.types import Dataset
-from fedtide.data import images, text
+from fedtide.data import images, sensors, text
 from fedtide.data.files import Parts
 from fedtide.data.hub import Hub, installed, pictures, table
 from fedtide.data.own import from_tensors, from_torch
@@ -32,6 +32,7 @@ class DatasetInfo:
     fetch: Callable[..., Parts] = pictures  # (splits, hub, classes, **settings)
     mean: tuple[float, ...] = ()  # published, per channel, of pixels in [0, 1]
     std: tuple[float, ...] = ()
+    folder: str = ""  # name of its folder, if it is another's
 
     @property
     def settings(self) -> tuple[str, ...]:
@@ -135,9 +136,17 @@ DATASETS = {
     "uci-har": DatasetInfo(
         description="smartphone activity, 9 channels x 128 steps, 10,299 windows of 30 people",
         classes=6,
-        read=images.uci_har,
+        read=sensors.uci_har,
         files="an npz file (arrays x: floats [N, 9, 128], y: 0-5, subject: 1-30)",
         licence="CC BY 4.0 (UCI, Anguita et al. 2013)",
+    ),
+    "uci-har-people": DatasetInfo(
+        description="the same, all 30 people as clients with test windows of their own",
+        classes=6,
+        read=sensors.uci_har_people,
+        files="the npz file of uci-har",
+        licence="CC BY 4.0 (UCI, Anguita et al. 2013)",
+        folder="uci-har",
     ),
     "shakespeare": DatasetInfo(
         description="next character after 80, clients are the roles of the plays",
@@ -164,7 +173,15 @@ def load(name: str, folder: Path | None = None, **settings: Any) -> Dataset:
                 f"data.{setting}: the dataset {name!r} has no such setting. {_offer(setting, info)}"
             )
     parts = _parts(name, info, folder, settings)
-    return Dataset(name, parts.train, parts.test, info.classes, parts.keys, parts.vocabulary)
+    return Dataset(
+        name,
+        parts.train,
+        parts.test,
+        info.classes,
+        keys=parts.keys,
+        vocabulary=parts.vocabulary,
+        test_keys=parts.test_keys,
+    )
 
 
 def normalised(
@@ -218,6 +235,8 @@ def place(name: str, folder: Path | None = None) -> Path | None:
 
     Hyphens, underscores and capitals do not matter: FashionMNIST, fashion_mnist, fashion-mnist.
     """
+    if name in DATASETS:
+        name = DATASETS[name].folder or name
     if folder is not None:
         require(Path(folder).is_dir(), "data.folder", "an existing folder", str(folder))
         return _subfolder(Path(folder), name) or Path(folder)
@@ -266,9 +285,9 @@ def _advice(name: str, info: DatasetInfo) -> str:
     """What to do about a dataset that is not here."""
     root = os.environ.get("FEDTIDE_DATA", "")
     where = (
-        f"{root}/{name}/"
+        f"{root}/{info.folder or name}/"
         if root
-        else f"<FEDTIDE_DATA>/{name}/ (set FEDTIDE_DATA to the parent folder)"
+        else f"<FEDTIDE_DATA>/{info.folder or name}/ (set FEDTIDE_DATA to the parent folder)"
     )
     advice = f"Put {info.files} into {where}"
     if info.hub is None:

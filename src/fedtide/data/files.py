@@ -33,6 +33,7 @@ class Parts(NamedTuple):
     test: Examples
     keys: NDArray[np.int64] | None = None  # natural owner of each training example
     vocabulary: int = 0  # token ids are below this
+    test_keys: NDArray[np.int64] | None = None  # natural owner of each test example
 
 
 def damaged(source: object, what: str, do: str = "Download it again.") -> DataError:

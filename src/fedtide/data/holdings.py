@@ -80,14 +80,19 @@ class Static(Holdings):
         offsets = [part.offsets[1:] + start for part, start in zip(parts, starts, strict=False)]
         return cls(np.concatenate([p.order for p in parts]), np.concatenate([[0], *offsets]))
 
-    def without(self, share: float, seed: int) -> tuple[Static, NDArray[np.int64]]:
-        """These stores without a random share of each client's examples, rounded down; and those examples.
+    @property
+    def owners(self) -> NDArray[np.int64]:
+        """The client of each place in `order`."""
+        return np.repeat(np.arange(self.clients), np.diff(self.offsets))
 
+    def without(self, share: float, turns: NDArray[Any]) -> tuple[Static, NDArray[np.int64]]:
+        """These stores without a share of each client's examples, rounded down; and those examples.
+
+        A client gives away those that come first in order of `turns`, a number for each place in `order`.
         What one client gives away leaves the stores of all clients.
         """
-        sizes = np.diff(self.offsets)
-        owners = np.repeat(np.arange(self.clients), sizes)
-        order = np.lexsort((stream(seed, "validation").random(len(owners)), owners))
+        sizes, owners = np.diff(self.offsets), self.owners
+        order = np.lexsort((turns, owners))
         rank = np.empty_like(order)
         rank[order] = np.arange(len(order)) - self.offsets[owners]
         given = np.floor(share * sizes + ROUNDING).astype(np.int64)
@@ -276,9 +281,10 @@ def distribute(
         "data.partition",
         f"one that needs no labels, as targets of {dataset.name!r} are not labels",
         type(partition).__name__,
-        "Use 'iid', or 'natural' where each example has an owner.",
+        "Use 'iid', 'natural' where each example has an owner, or 'quantiles', 'clusters' or 'time'.",
     )
     targets = dataset.labels
+    groups_of = partition.labels(dataset, stream(seed, "partition labels"))
     free = np.ones(len(targets), dtype=bool)
     if without is not None:
         free[without] = False
@@ -293,7 +299,7 @@ def distribute(
             )
         keys = None if dataset.keys is None else dataset.keys[mine]
         rng = stream(seed, "partition", number)
-        owners = partition.owners(targets[mine], group.clients, rng, keys)
+        owners = partition.owners(groups_of[mine], group.clients, rng, keys)
         part = Static.of_owners(owners, group.clients)
         parts.append(Static(mine[part.order], part.offsets))
     return Static.joined(parts)

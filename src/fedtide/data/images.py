@@ -1,4 +1,4 @@
-"""Readers of image and sensor datasets in their published files; each reads one folder."""
+"""Readers of image datasets in their published files; each reads one folder."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,8 +12,6 @@ from fedtide.core.trees import tree_map
 from fedtide.core.types import Examples
 from fedtide.data.files import Parts, damaged, find, idx, labelled, npz, records
 from fedtide.data.hub import planes
-
-HAR_TEST = (2, 4, 9, 10, 12, 13, 18, 20, 24)  # the canonical test subjects
 
 
 def digits(folder: Path, classes: int) -> Parts:
@@ -167,27 +165,3 @@ def _jpegs(files: list[tuple[Path, int]], classes: int, source: Path) -> Example
 def _inside(folder: Path, name: str) -> Path:
     """The folder that unpacking an archive makes, if it is there, else `folder`."""
     return folder / name if (folder / name).is_dir() else folder
-
-
-def uci_har(folder: Path, classes: int) -> Parts:
-    """Windows of nine channels x 128 steps; `keys` are subjects, the canonical nine are the test part."""
-    found = sorted(folder.glob("*.npz"))
-    if not found:
-        what = "an npz file with x [N, 9, 128], y (0-5) and subject (1-30) is missing"
-        raise DataError(f"{folder}: {what}. Put it there.")
-    signals, labels, subjects = npz(found[0], "x", "y", "subject")
-    if signals.shape[1:] != (9, 128) or signals.dtype.kind != "f":
-        got = f"{signals.dtype} of shape {list(signals.shape)}"
-        raise damaged(found[0], f"x must be floats of shape [N, 9, 128]. Got {got}")
-    if subjects.dtype.kind not in "iu" or not subjects.shape == labels.shape == signals.shape[:1]:
-        got = f"lengths {[array.shape[:1] for array in (signals, labels, subjects)]}"
-        raise damaged(found[0], f"x, y and subject must have one row per example. Got {got}")
-    signals = signals.astype(np.float32)
-    if not np.isfinite(signals).all():
-        raise damaged(found[0], "x holds values that are not finite")
-    test = np.isin(subjects, HAR_TEST)
-    return Parts(
-        labelled(signals[~test], labels[~test], classes, found[0]),
-        labelled(signals[test], labels[test], classes, found[0]),
-        subjects[~test].astype(np.int64),
-    )

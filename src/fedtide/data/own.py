@@ -1,18 +1,23 @@
 """A user's own tensors, torch datasets or Hugging Face datasets as a `Dataset`."""
 
+import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import TensorDataset
 
-from fedtide.core.errors import DataError
+from fedtide.core.errors import DataError, require
 from fedtide.core.trees import stack
 from fedtide.core.types import Dataset, Examples, Inputs
+from fedtide.data.lazy import Augment, lazy_examples
 
+Ints = NDArray[np.int64]
 Pair = tuple[
     Any, Any
 ]  # inputs [N, ...], or several by name, and targets [N, ...]: tensors or arrays
@@ -24,16 +29,32 @@ def from_tensors(
     classes: int | None = None,
     keys: Sequence[int] | None = None,
     name: str = "own",
+    test_keys: Sequence[int] | None = None,
+    times: Sequence[Any] | None = None,
 ) -> Dataset:
     """Inputs and targets as a dataset: uint8 images [N, C, H, W], floats of any shape, or tokens.
 
     A mapping of inputs by name becomes the keyword arguments of a model. Targets [N] of whole numbers are
     labels, and `classes` is one more than the largest unless given; other targets may have any shape and
-    type. `keys` names the owner of each training example.
+    type. `keys` names the owner of each training example, `test_keys` that of each test example, and `times`
+    (numbers or dates, of which only the order counts) says when each training example was recorded. Arrays
+    that are mapped from a file stay there.
     """
     parts = [
         _examples(part, f"{name}.{where}") for part, where in ((train, "train"), (test, "test"))
     ]
+    return _dataset(parts, classes, name, keys, test_keys, times)
+
+
+def _dataset(
+    parts: Sequence[Examples],
+    classes: int | None,
+    name: str,
+    keys: Sequence[int] | None,
+    test_keys: Sequence[int] | None,
+    times: Sequence[Any] | None = None,
+) -> Dataset:
+    """A dataset of examples for training and for tests, once these fit together."""
     for what in ("inputs", "targets"):
         one, other = (described(getattr(part, what)) for part in parts)
         if one != other:
@@ -41,9 +62,16 @@ def from_tensors(
             raise DataError(
                 f"{name}: train and test {what} must have one shape and type. Got {got}."
             )
-    owners = None if keys is None else _owners(keys, len(parts[0]), name)
-    labels = _count_labels([part.targets for part in parts], classes, name)
-    return Dataset(name, parts[0], parts[1], labels, owners, _vocabulary(parts))
+    return Dataset(
+        name,
+        train=parts[0],
+        test=parts[1],
+        classes=_count_labels([part.targets for part in parts], classes, name),
+        keys=_owners(keys, len(parts[0]), f"{name}: keys", "training"),
+        vocabulary=_vocabulary(parts),
+        test_keys=_owners(test_keys, len(parts[1]), f"{name}: test_keys", "test"),
+        times=_times(times, len(parts[0]), name),
+    )
 
 
 def _count_labels(targets: Sequence[Tensor], classes: int | None, name: str) -> int:
@@ -83,10 +111,33 @@ def from_torch(
     classes: int | None = None,
     keys: Sequence[int] | None = None,
     name: str = "own",
+    test_keys: Sequence[int] | None = None,
+    lazy: bool = False,
+    augment: Augment | None = None,
+    cache_mb: int = 0,
 ) -> Dataset:
-    """Two torch datasets of (input, target) items, read into memory once."""
-    parts = _stacked(train, f"{name}.train"), _stacked(test, f"{name}.test")
-    return from_tensors(*parts, classes, keys, name)
+    """Two torch datasets of (input, target) items, read into memory once or, if `lazy`, for each batch.
+
+    A lazy dataset is read and transformed whenever a batch needs an example. Random transforms are drawn
+    anew each time, equally in a resumed run. `augment` is applied to inputs of training only. At most
+    `cache_mb` megabytes of inputs stay in memory as the dataset returned them, with transforms drawn once.
+    """
+    both = (train, f"{name}.train"), (test, f"{name}.test")
+    if not lazy:
+        given = augment is not None or cache_mb
+        require(not given, "from_torch: lazy", "True with augment or cache_mb", lazy)
+        parts = [_stacked(*each) for each in both]
+        return from_tensors(parts[0], parts[1], classes, keys, name, test_keys)
+    require(cache_mb >= 0, "from_torch: cache_mb", "zero or more megabytes", cache_mb)
+    read = [
+        lazy_examples(*both[0], augment, cache_mb),
+        lazy_examples(*both[1], None, cache_mb, is_training=False),
+    ]
+    checked = [
+        replace(part, targets=_targets(part.targets, where))
+        for part, (_, where) in zip(read, both, strict=True)
+    ]
+    return _dataset(checked, classes, name, keys, test_keys)
 
 
 def from_huggingface(
@@ -175,25 +226,26 @@ def _examples(part: Pair, where: str) -> Examples:
         raise DataError(f"{where}: must be (inputs, targets). Got {type(part).__name__}.")
     given, targets = part[0], _tensor(part[1], where)
     if isinstance(given, Mapping):
-        named = {str(name): _tensor(value, where) for name, value in given.items()}
-        for name, inputs in named.items():
-            _check_lengths(inputs, targets, f"{where}, input {name!r}", 1)
-        checked = {
-            name: _checked(inputs, f"{where}, input {name!r}") for name, inputs in named.items()
-        }
+        checked = {}
+        for name, value in given.items():
+            at = f"{where}, input {name!r}"
+            checked[str(name)] = _checked(value, _fitting(value, targets, at, 1), at)
         return Examples(checked, _targets(targets, where))
+    return Examples(
+        _checked(given, _fitting(given, targets, where, 2), where), _targets(targets, where)
+    )
+
+
+def _fitting(given: Any, targets: Tensor, where: str, dimensions: int) -> Tensor:
+    """Inputs as a tensor, once there are as many as targets."""
     inputs = _tensor(given, where)
-    _check_lengths(inputs, targets, where, 2)
-    return Examples(_checked(inputs, where), _targets(targets, where))
-
-
-def _check_lengths(inputs: Tensor, targets: Tensor, where: str, dimensions: int) -> None:
     fits = targets.dim() and inputs.dim() >= dimensions and len(inputs) == len(targets)
     if not fits or not inputs.numel() or not targets.numel():
         got = f"inputs {list(inputs.shape)} and targets {list(targets.shape)}"
         raise DataError(
             f"{where}: inputs [N, ...] and targets [N, ...] must go together. Got {got}."
         )
+    return inputs
 
 
 def _targets(targets: Tensor, where: str) -> Tensor:
@@ -209,12 +261,18 @@ def _targets(targets: Tensor, where: str) -> Tensor:
     return targets.long()
 
 
-def _checked(inputs: Tensor, where: str) -> Tensor:
-    """Check inputs, and convert them to a type that models take."""
+def _checked(given: Any, inputs: Tensor, where: str) -> Tensor:
+    """Check inputs, and convert them to a type that models take; what is mapped from a file stays there."""
+    stays = is_mapped(given)
     if inputs.is_floating_point():
+        if stays and inputs.dtype != torch.get_default_dtype():
+            raise DataError(
+                f"{where}: numbers that are mapped from a file must be {torch.get_default_dtype()}. "
+                f"Got {inputs.dtype}. Save them so, because a batch is taken as it is stored."
+            )
         if not all(value.isfinite() for value in inputs.aminmax()):  # without a copy of all inputs
             raise DataError(f"{where}: inputs must be finite. Got NaN or infinity.")
-        return inputs.to(torch.get_default_dtype())
+        return inputs if stays else inputs.to(torch.get_default_dtype())
     if inputs.dtype == torch.uint8:
         if inputs.dim() != 4:
             got = f"shape {list(inputs.shape)}"
@@ -225,22 +283,47 @@ def _checked(inputs: Tensor, where: str) -> Tensor:
     if inputs.dtype == torch.bool or inputs.is_complex() or int(inputs.min()) < 0:
         got = f"{inputs.dtype}"
         raise DataError(f"{where}: inputs must be uint8, floats or tokens from 0. Got {got}.")
-    return inputs.long()
+    return inputs if stays else inputs.long()
+
+
+def is_mapped(value: Any) -> bool:
+    """Is this an array that is mapped from a file, or a part of one?"""
+    while isinstance(value, np.ndarray):
+        if isinstance(value, np.memmap):
+            return True
+        value = value.base
+    return False
 
 
 def _tensor(value: Any, where: str) -> Tensor:
     try:
-        return torch.as_tensor(value)
+        with warnings.catch_warnings():  # a mapped file may be read-only: nothing writes to it
+            warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+            return torch.as_tensor(value)
     except (TypeError, ValueError, RuntimeError) as error:
         got = type(value).__name__
         raise DataError(f"{where}: must be tensors or arrays. Got {got} ({error}).") from error
 
 
-def _owners(keys: Sequence[int], count: int, name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _owners(keys: Sequence[int] | None, count: int, where: str, part: str) -> Ints | None:
+    """The owner of each example, once there is one for each."""
+    if keys is None:
+        return None
     owners = np.asarray(keys)
     if owners.shape != (count,) or owners.dtype.kind not in "iu":
         got = f"{owners.dtype} of shape {list(owners.shape)}"
         raise DataError(
-            f"{name}: keys must be one whole number per training example ({count}). Got {got}."
+            f"{where} must be one whole number per {part} example ({count}). Got {got}."
         )
     return owners.astype(np.int64)
+
+
+def _times(times: Sequence[Any] | None, count: int, name: str) -> Ints | None:
+    """The rank in time of each training example."""
+    if times is None:
+        return None
+    given = np.asarray(times)
+    if given.shape != (count,) or given.dtype.kind not in "iufMUS":
+        got = f"{given.dtype} of shape {list(given.shape)}"
+        raise DataError(f"{name}: times must be one per training example ({count}). Got {got}.")
+    return np.unique(given, return_inverse=True)[1].astype(np.int64)

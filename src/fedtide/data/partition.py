@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedtide.core.errors import require
-from fedtide.core.kinds import Kinds
+from fedtide.core.types import Dataset
 from fedtide.data.mixtures import UNOWNED, Ints, Rng, cut, fill, log_dirichlet, topped_up
 
 Keys = Ints | None  # the natural owner of each example
@@ -26,6 +26,10 @@ class Partition(ABC):
     """Decides which client owns each example."""
 
     needs_labels: ClassVar[bool] = True  # False: `targets` may be zeros, where they are not labels
+
+    def labels(self, dataset: Dataset, rng: Rng) -> Ints:
+        """[N]: the whole number by which each training example is split: its label."""
+        return dataset.labels
 
     @abstractmethod
     def owners(self, targets: Ints, clients: int, rng: Rng, keys: Keys = None) -> Ints:
@@ -316,21 +320,17 @@ def _shared(labels: list[Ints], holders: Sequence[tuple[Ints, ...]]) -> Ints:
     return owners
 
 
-PARTITIONS = Kinds(
-    "partitions",
-    Partition,
-    {
-        "iid": Iid,
-        "dirichlet": Dirichlet,
-        "dirichlet-balanced": DirichletBalanced,
-        "dirichlet-hetero": DirichletHetero,
-        "dirichlet-proportional": DirichletProportional,
-        "shards": Shards,
-        "sorted": Sorted,
-        "two-shard": TwoShard,
-        "half": Half,
-        "partial-overlap": PartialOverlap,
-        "distinct": Distinct,
-        "natural": Natural,
-    },
-)
+BY_LABEL: dict[str, type] = {
+    "iid": Iid,
+    "dirichlet": Dirichlet,
+    "dirichlet-balanced": DirichletBalanced,
+    "dirichlet-hetero": DirichletHetero,
+    "dirichlet-proportional": DirichletProportional,
+    "shards": Shards,
+    "sorted": Sorted,
+    "two-shard": TwoShard,
+    "half": Half,
+    "partial-overlap": PartialOverlap,
+    "distinct": Distinct,
+    "natural": Natural,
+}

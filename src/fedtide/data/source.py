@@ -17,8 +17,10 @@ from fedtide.core.kinds import settle
 from fedtide.core.rng import stream
 from fedtide.core.types import Dataset, Group
 from fedtide.data.datasets import DATASETS, load, normalised, place
+from fedtide.data.groupings import PARTITIONS
+from fedtide.data.heldout import Order, held_out
 from fedtide.data.holdings import ROUNDING, Holdings, Static, distribute
-from fedtide.data.partition import PARTITIONS, Iid, Partition
+from fedtide.data.partition import Iid, Partition
 from fedtide.data.stores import STORES, StaticStores, Stores
 
 Groups = Callable[[int], Sequence[Group]]  # all clients that ever exist, given the number of labels
@@ -58,23 +60,74 @@ class Source(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Data(Source):
-    """A dataset split over the clients; `name` is a known one or, from Python, your own `Dataset`."""
+class Split(Source):
+    """A dataset that a partition splits over the clients."""
 
-    name: str | Dataset = "digits"
     partition: Partition = field(default_factory=Iid)
-    normalise: Literal["unit", "standard", "centred"] = "unit"
-    # With "standard": mean and std of each channel, of pixels in [0, 1]; empty: the published ones.
-    mean: tuple[float, ...] = ()
-    std: tuple[float, ...] = ()
     stores: Stores = field(default_factory=StaticStores)
     validation: float = 0.0  # share of the training examples that no client holds
     # Taken from all training examples before they are dealt, or from the examples of each client.
     validation_from: Literal["all", "clients"] = "all"
+    test_share: float = 0.0  # share of each client's examples that are its own test examples
+    test_order: Order = "random"  # which ones: random ones, or the last in time
 
     def __post_init__(self) -> None:
         settle(self, "data.partition", "partition", Partition, PARTITIONS)
         settle(self, "data.stores", "stores", Stores, STORES)
+        must = "a share of the training examples in [0, 1)"
+        require(0 <= self.validation < 1, "data.validation", must, self.validation)
+        must = "a share of each client's examples in [0, 1)"
+        require(0 <= self.test_share < 1, "data.test_share", must, self.test_share)
+
+    @property
+    def validates(self) -> bool:
+        return self.validation > 0
+
+    @abstractmethod
+    def load(self) -> Dataset:
+        """The whole dataset."""
+
+    def deal(self, groups: Groups, rounds: int, seed: int) -> tuple[Dataset, Holdings]:
+        dataset = self.load()
+        given, apart = self.split(dataset, groups(dataset.classes), seed)
+        dataset, given = held_out(dataset, given, self.test_share, self.test_order, seed)
+        holdings = self.stores.holdings(given, dataset.labels, seed)
+        if apart is not None:
+            validation = dataset.train.some(torch.from_numpy(apart)).as_tests()
+            dataset = replace(dataset, validation=validation)
+        return dataset, holdings
+
+    def split(
+        self, dataset: Dataset, groups: Sequence[Group], seed: int
+    ) -> tuple[Static, NDArray[np.int64] | None]:
+        """The examples given to each client, and those set apart for validation, if any."""
+        if not self.validation:
+            return distribute(dataset, self.partition, groups, seed), None
+        if self.validation_from == "clients":
+            given = distribute(dataset, self.partition, groups, seed)
+            turns = stream(seed, "validation").random(len(given.order))
+            given, apart = given.without(self.validation, turns)
+        else:
+            shuffled = stream(seed, "validation").permutation(len(dataset.train))
+            apart = np.sort(shuffled[: int(self.validation * len(shuffled) + ROUNDING)])
+            given = distribute(dataset, self.partition, groups, seed, apart)
+        must = "large enough for an example" + " of a client" * (self.validation_from != "all")
+        require(len(apart) > 0, "data.validation", must, self.validation)
+        return given, apart
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data(Split):
+    """A dataset split over the clients; `name` is a known one or, from Python, your own `Dataset`."""
+
+    name: str | Dataset = "digits"
+    normalise: Literal["unit", "standard", "centred"] = "unit"
+    # With "standard": mean and std of each channel, of pixels in [0, 1]; empty: the published ones.
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if isinstance(self.name, str) and self.name not in DATASETS:
             known = choices(self.name, DATASETS)
             raise ConfigError(f"data.name: {self.name!r} is not a known dataset. {known}")
@@ -85,8 +138,6 @@ class Data(Source):
             require(0 < deviation < inf, "data.std", "positive numbers", deviation)
         for value in self.mean:
             require(isfinite(value), "data.mean", "numbers", value)
-        must = "a share of the training examples in [0, 1)"
-        require(0 <= self.validation < 1, "data.validation", must, self.validation)
 
     @property
     def title(self) -> str:
@@ -96,10 +147,6 @@ class Data(Source):
     def is_here(self) -> bool:
         name = self.name
         return not isinstance(name, str) or place(name) is not None or not DATASETS[name].files
-
-    @property
-    def validates(self) -> bool:
-        return self.validation > 0
 
     def load(self) -> Dataset:
         """Load the dataset into memory."""
@@ -115,32 +162,6 @@ class Data(Source):
         if isinstance(name, Dataset):
             return name.checksum()
         return _checksum(name, os.environ.get("FEDTIDE_DATA", ""))
-
-    def deal(self, groups: Groups, rounds: int, seed: int) -> tuple[Dataset, Holdings]:
-        dataset = self.load()
-        given, apart = self.split(dataset, groups(dataset.classes), seed)
-        holdings = self.stores.holdings(given, dataset.labels, seed)
-        if apart is not None:
-            validation = dataset.train.some(torch.from_numpy(apart))
-            dataset = replace(dataset, validation=validation)
-        return dataset, holdings
-
-    def split(
-        self, dataset: Dataset, groups: Sequence[Group], seed: int
-    ) -> tuple[Static, NDArray[np.int64] | None]:
-        """The examples given to each client, and those set apart for validation, if any."""
-        if not self.validation:
-            return distribute(dataset, self.partition, groups, seed), None
-        if self.validation_from == "clients":
-            given = distribute(dataset, self.partition, groups, seed)
-            given, apart = given.without(self.validation, seed)
-        else:
-            shuffled = stream(seed, "validation").permutation(len(dataset.train))
-            apart = np.sort(shuffled[: int(self.validation * len(shuffled) + ROUNDING)])
-            given = distribute(dataset, self.partition, groups, seed, apart)
-        must = "large enough for an example" + " of a client" * (self.validation_from != "all")
-        require(len(apart) > 0, "data.validation", must, self.validation)
-        return given, apart
 
 
 @lru_cache(maxsize=2)

@@ -68,6 +68,13 @@ def up(
     secure: Annotated[
         bool, typer.Option("--secure", help="With TLS and keys made for this run.")
     ] = False,
+    archive: Annotated[
+        Path | None,
+        typer.Option(
+            help="A folder for the models of all sessions; a later run goes on from them.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Start a server and clients on this machine, run the study, and stop everything again."""
     from fedtide.deploy.keys import generate
@@ -89,5 +96,5 @@ def up(
                     place.register(number)
                 place.start_client(number)
             console.print(f"{clients} clients are starting; Ctrl-C stops everything.")
-            for line in place.run(out, clients):
+            for line in place.run(out, clients, archive):
                 console.print(line, markup=False, soft_wrap=True)

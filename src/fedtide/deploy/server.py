@@ -19,6 +19,7 @@ from fedtide.deploy.engine import Deployed
 from fedtide.deploy.roster import Roster
 from fedtide.deploy.up import MARK
 from fedtide.population.live import Live
+from fedtide.record.archive import copy_archive
 from fedtide.record.line import Progress
 from fedtide.run.execute import run_study
 from fedtide.run.experiment import Experiment
@@ -33,8 +34,9 @@ def server_app(file: Path, hook: Hook) -> ServerApp:
     def main(grid: Grid, context: Context) -> None:
         study, settings = config.load(file), context.run_config
         out, first = str(settings.get("out", "runs")), int(str(settings.get("clients", 0)))
+        archive = str(settings.get("archive", ""))
         try:
-            serve(study, grid, hook, Path(out), first)
+            serve(going_on(study, archive), grid, hook, Path(out), first, archive)
         except FedTideError as error:
             say(f"failed: {error}")
             raise
@@ -42,8 +44,28 @@ def server_app(file: Path, hook: Hook) -> ServerApp:
     return app
 
 
-def serve(study: Study, grid: Grid, hook: Hook, out: Path, first: int = 0) -> Path:
-    """Run the study with the clients of this grid, once `first` of them are there or the wait is over."""
+def going_on(study: Study, archive: str) -> Study:
+    """The study, beginning with the models in the folder `archive` if it has any."""
+    if not archive:
+        return study
+    runs = len(study.cells) * len(study.seeds)
+    require(runs == 1, "archive", "of a study with one setting and one seed", f"{runs} runs")
+    e = study.cells[0].experiment
+    must = "of a study whose start keeps models, such as 'soup'"
+    require(e.start.archives, "archive", must, type(e.start).__name__)
+    if not Path(archive).is_dir():
+        return study
+    e = replace(e, start=replace(e.start, archive=archive))
+    return replace(study, cells=(replace(study.cells[0], experiment=e),))
+
+
+def serve(
+    study: Study, grid: Grid, hook: Hook, out: Path, first: int = 0, archive: str = ""
+) -> Path:
+    """Run the study with the clients of this grid, once `first` of them are there or the wait is over.
+
+    Afterwards the folder `archive`, if one is named, has the models of this run's sessions, too.
+    """
     crowd = max(_clients(cell.experiment, hook) for cell in study.cells)
     roster = Roster(grid, study.cells[0].experiment.engine.flower, crowd)
     here = roster.gather(max(first, roster.settings.minimum))
@@ -59,6 +81,8 @@ def serve(study: Study, grid: Grid, hook: Hook, out: Path, first: int = 0) -> Pa
     )
     watch = partial(_watch, study)
     folder = run_study(replace(study, cells=cells), out, 1, watch).folder.path
+    if archive:
+        copy_archive(next(folder.glob("cells/*/*/archive")), Path(archive))
     say(f"done: {folder}")
     return folder
 

@@ -84,9 +84,10 @@ class Deployment:
             command += ["--insecure"]
         return self._start(f"client-{number}", command)
 
-    def run(self, out: Path, clients: int) -> Iterator[str]:
+    def run(self, out: Path, clients: int, archive: Path | None = None) -> Iterator[str]:
         """Run the app; yields the lines that its server prints."""
         settings = f'out="{out.resolve()}" clients={clients}'
+        settings += f' archive="{archive.resolve()}"' if archive else ""
         command = ["flwr", "run", str(self.app), "here", "--stream", "--run-config", settings]
         self._start("run", command)
         told = ""

@@ -19,12 +19,14 @@ from fedtide.core.errors import EngineError
 from fedtide.core.mix import mixed, widest
 from fedtide.core.trees import repeated, rows, tree_map, width
 from fedtide.core.types import (
+    NO_LUCK,
     Batch,
     Buffers,
     Cohort,
     Examples,
     Ids,
     Inputs,
+    Luck,
     Model,
     Nothing,
     Scores,
@@ -344,12 +346,14 @@ class InProcess(Engine):
     def cohort(self, broadcast: Broadcast, chunk: Chunk) -> Report:
         """The stacked reports of a cohort, in the order of its ids: see `Collector`."""
 
-    def batch(self, index: NDArray[np.int64], mask: NDArray[np.bool_]) -> Batch:
+    def batch(
+        self, index: NDArray[np.int64], mask: NDArray[np.bool_], luck: Luck = NO_LUCK
+    ) -> Batch:
         """The examples at `index`, ready for a step."""
         examples = self.data.examples
         device = examples.device
         with self.fetching():
-            inputs, targets = examples.take(torch.from_numpy(index).to(device))
+            inputs, targets = examples.take(torch.from_numpy(index).to(device), luck)
         return Batch(inputs, targets, torch.from_numpy(mask).to(device, torch.get_default_dtype()))
 
 

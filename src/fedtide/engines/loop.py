@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from fedtide.core.rng import torch_seed
 from fedtide.core.trees import rows, tree_map
-from fedtide.core.types import Batch
+from fedtide.core.types import NO_LUCK, Batch, Luck
 from fedtide.engines.base import Chunk, InProcess, seeded
 from fedtide.engines.collect import Collector
 from fedtide.training.client import client_round
@@ -34,7 +34,10 @@ class Loop(InProcess):
     def client(self, broadcast: Broadcast, chunk: Chunk, u: int) -> Report:
         """The round of the client at place u."""
         steps, picks = int(chunk.walk.steps[u]), rows(chunk.picks, u)
-        batches = (self._batch(picks.places[k, m], m[m]) for k, m in enumerate(picks.mask[:steps]))
+        batches = (
+            self._batch(picks.places[k, m], m[m], rows(picks.luck, (k, m)))
+            for k, m in enumerate(picks.mask[:steps])
+        )
         everything, stride = None, 1
         if chunk.everything and chunk.stride is not None:
             held, stride = rows(chunk.everything, u), int(chunk.stride[u])
@@ -48,6 +51,8 @@ class Loop(InProcess):
                 self.task, broadcast, row, batches, walk, everything, stride, epochs
             )
 
-    def _batch(self, index: NDArray[np.int64], mask: NDArray[np.bool_]) -> Batch:
-        batch = self.batch(index, mask)
+    def _batch(
+        self, index: NDArray[np.int64], mask: NDArray[np.bool_], luck: Luck = NO_LUCK
+    ) -> Batch:
+        batch = self.batch(index, mask, luck)
         return batch._replace(inputs=self.task.arranged(batch.inputs))

@@ -99,7 +99,8 @@ class Vectorised(InProcess):
 
         def step(state: State, mine: Any, k: int, who: Who, width: int) -> State:
             with self.fetching():
-                inputs = examples.inputs_at(places[who, k, :width])
+                luck = rows(picks.luck, (who, k, slice(width)))
+                inputs = examples.inputs_at(places[who, k, :width], luck)
             batch = Batch(inputs, targets[who, k, :width], weights[who, k, :width])
             return move(state, batch, mine, k)
 

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
+from fedtide.data.lazy import LazyExamples
+
 HOME = "fedtide."
 
 
@@ -25,6 +27,9 @@ def plain(value: Any, leave: frozenset[str] = frozenset(), where: str = "") -> A
         return str(value)
     if value is None or isinstance(value, bool | int | float | str):
         return value
+    if isinstance(value, LazyExamples):  # whose inputs are not in memory
+        some = [*value.checked(), value.targets]
+        return {"is": _origin(type(value)), "some": [_word(each) for each in some]}
     if is_dataclass(value) and not isinstance(value, type):
         names = ((f.name, f"{where}.{f.name}".lstrip(".")) for f in fields(value))
         kept = {n: plain(getattr(value, n), leave, at) for n, at in names if at not in leave}
@@ -56,7 +61,7 @@ def _word(value: Any) -> str:
     if isinstance(value, Tensor):
         value = value.detach().cpu().contiguous().numpy()
     if isinstance(value, np.ndarray):
-        content = np.ascontiguousarray(value).tobytes()
+        content = np.ascontiguousarray(value).reshape(-1).view(np.uint8).data
         return f"{value.dtype}{list(value.shape)} {blake2b(content, digest_size=8).hexdigest()}"
     return _origin(value if hasattr(value, "__qualname__") else type(value))
 

@@ -35,8 +35,6 @@ class Crew:
 
     def __enter__(self) -> Self:
         engines = [cell.experiment.engine for cell in self.study.cells]
-        if any(engine.has_processes for engine in engines):
-            self.jobs = self.jobs or 1  # the actors are the processes
         self._threads = max(engine.workers or 1 for engine in engines)
         if self.over_ray:
             from fedtide.engines.ray.pool import ACTORS, connected

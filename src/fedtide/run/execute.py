@@ -26,12 +26,13 @@ from fedtide.record.line import Line, Progress
 from fedtide.record.model import write_model
 from fedtide.record.settings import differences
 from fedtide.run.loop import run
-from fedtide.run.origin import Origin, origin
+from fedtide.run.origin import Origin, origin, tied_here
 from fedtide.run.preflight import preflight
 from fedtide.run.processes import Stop, in_processes
 from fedtide.run.reuse import NOTHING, Taken, is_extension, take_over
 from fedtide.run.study import Run, Study, beginning, described
 from fedtide.show.notebook import frame
+from fedtide.show.progress import followed
 from fedtide.show.trackers import Tracked, Tracking
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def run_study(
     study: Study,
     out: str | Path = "runs",
     jobs: int = 0,
-    watch: Watch = lambda news: None,
+    watch: Watch | None = None,
     resume: bool = False,
     stop: Stop = lambda: False,
     over_ray: bool = False,
@@ -91,6 +92,8 @@ def run_study(
     With `reuse`, runs that another folder of the study has already are taken from there. `over_ray`
     spreads the runs over a Ray cluster instead of over this machine's processes.
 
+    `watch` receives every round. Without it, a notebook shows how far the study has come.
+
     With `resume` the newest run with these settings goes on where it broke off; a finished one is left as
     it is. Where seeds, cells or rounds were added, a new folder begins with all that is there. Once `stop` is
     true every run ends after its round, keeps everything and raises `Stopped`.
@@ -98,6 +101,8 @@ def run_study(
     expect(study, Study, "fedtide.run_study()", HOW)
     if over_ray:
         check_over_ray(study)
+    else:
+        jobs = allowed_jobs(study, jobs)
     before = resumable(study, out) if resume else None
     if before and before.is_finished:
         return Outcome(before, Results.read(before))
@@ -106,10 +111,11 @@ def run_study(
     others = StudyFolder.all_of(Path(out) / study.name) if reuse or resume else []
     folder = before or StudyFolder.begin(Path(out) / study.name, name)
     origins = [origin(run_.experiment, study.transition_rounds) for run_ in study.runs]
-    with folder.locked():
+    total = sum(run_.experiment.population.length for run_ in study.runs)
+    with folder.locked(), followed(watch, total) as tell:
         taken = NOTHING if before else _begin(study, name, folder, others, origins)
         try:
-            _finish(study, folder, origins, jobs, watch, stop, over_ray)
+            _finish(study, folder, origins, jobs, tell, stop, over_ray)
             return replace(conclude(folder), taken=taken)
         except Stopped as stopped:
             stopped.folder = folder.path
@@ -140,8 +146,6 @@ def _finish(
 ) -> None:
     """Run what has not ended yet."""
     engines = [cell.experiment.engine for cell in study.cells]
-    if any(engine.has_processes for engine in engines):
-        jobs = jobs or 1  # the actors are the processes
     tasks: Sequence[Task] = [
         (run_, folder.path, study.transition_rounds, made)
         for run_, made in zip(study.runs, origins, strict=True)
@@ -184,6 +188,22 @@ def _while_short(tasks: Sequence[Task], tell: Watch, stop: Stop) -> Sequence[Tas
         if known and pays(seconds, len(rest), cpu_count()):
             return tasks[place + 1 :]
     return []
+
+
+def allowed_jobs(study: Study, jobs: int) -> int:
+    """How many processes a study can have; 1 if `jobs` is 0 and others could not help."""
+    if any(cell.experiment.engine.has_processes for cell in study.cells):
+        return jobs or 1  # the actors are the processes
+    tied = [name for cell in study.cells for name in tied_here(cell.experiment)]
+    require(
+        not tied or jobs < 2,
+        "jobs",
+        f"1 with {tied[0] if tied else ''}, which other processes cannot import: it is defined in a notebook "
+        "or inside of a function",
+        jobs,
+        "Move it to a file beside this one and import it from there, or use over_ray=True.",
+    )
+    return 1 if tied else jobs
 
 
 def pays(seconds: float, runs: int, cores: int) -> bool:
@@ -305,6 +325,8 @@ def run_one(
     metrics = history.metrics(transition_rounds)
     about = {"study": run_.study, "setting": run_.label, **history.about_model()}
     write_model(folder / "model.safetensors", history.model, history.layout, about)
+    if e.start.archives:
+        history.save_archive(folder / "archive")
     write_json(folder / "run.json", {"metrics": metrics, "engine": history.engine})
     checkpoints.conclude()
     return metrics

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
@@ -12,6 +13,7 @@ from fedtide.core.layout import Layout
 from fedtide.core.types import Dataset, Model
 from fedtide.measure.metrics import Metric, evaluated, metrics
 from fedtide.measure.scale import Scale
+from fedtide.record.archive import StoredArchive, write_archive
 from fedtide.record.line import Line
 from fedtide.record.model import described_model, filled
 from fedtide.run.experiment import Experiment
@@ -33,25 +35,26 @@ class History:
     layout: Layout  # where each parameter lies in model.x
     engine: str  # which engine ran, and why
     sample: Dataset  # the first example of each part of the data, as it is stored
+    stored: StoredArchive  # the models of the run's sessions, as far as its start keeps them
 
     def module(self) -> nn.Module:
         """The final model as a module of its own, in evaluation mode."""
-        train = self.experiment.train
-        module = copy.deepcopy(
-            train.module(made_for(self.sample, self.experiment.task), self.experiment.seed)
-        )
+        e = self.experiment
+        module = copy.deepcopy(e.train.module(made_for(self.sample, e.task), e.seed))
         values = {**self.layout.unpack(self.model.x), **self.model.buffers}
         return filled(module, values, "history.module()")
+
+    def save_archive(self, folder: str | Path) -> None:
+        """Write the models of the sessions into a folder, for the setting `start.archive` of a later run."""
+        write_archive(Path(folder), self.stored, self.layout)
 
     def about_model(self) -> dict[str, Any]:
         """What the final model's file says about it, as JSON."""
         tested = evaluated(self.rounds, self.scale)
         score = {"name": self.scale.name, "value": tested[-1].score} if tested else None
-        train = self.experiment.train
-        told = described_model(
-            train.model, made_for(self.sample, self.experiment.task), self.sample
-        )
-        return {**told, "seed": self.experiment.seed, "rounds": len(self.rounds), "score": score}
+        e = self.experiment
+        told = described_model(e.train.model, made_for(self.sample, e.task), self.sample)
+        return {**told, "seed": e.seed, "rounds": len(self.rounds), "score": score}
 
     def metrics(self, transition_rounds: int = 10) -> dict[str, Metric]:
         """The score, the score after transitions, time: see `fedtide.measure.metrics`."""

@@ -7,7 +7,7 @@ from fedtide.algorithms.parts.readings import READINGS
 from fedtide.algorithms.server import SERVER_RULES
 from fedtide.core.kinds import Kinds
 from fedtide.data import SOURCES
-from fedtide.data.partition import PARTITIONS
+from fedtide.data.groupings import PARTITIONS
 from fedtide.data.stores import STORES
 from fedtide.engines.kinds import ENGINES
 from fedtide.guard.attacks import ATTACKS

@@ -8,6 +8,7 @@ from dataclasses import replace
 from fedtide.core.errors import memory_explained
 from fedtide.core.kinds import expect
 from fedtide.core.types import Round
+from fedtide.record.archive import StoredArchive
 from fedtide.record.checkpoint import Checkpoints
 from fedtide.record.checkpoint.codec import declared
 from fedtide.record.journal import Journal
@@ -19,26 +20,31 @@ from fedtide.run.experiment import Experiment
 from fedtide.run.history import History
 from fedtide.run.state import Now, first_state
 from fedtide.run.world import World
+from fedtide.show.progress import followed
 from fedtide.training.messages import Row
 
 
 def run(
     experiment: Experiment,
     journal: Journal | None = None,
-    watch: Callable[[Line], None] = lambda line: None,
+    watch: Callable[[Line], None] | None = None,
     checkpoints: Checkpoints | None = None,
 ) -> History:
-    """Run an experiment, or go on with it; `watch` sees every line of the journal."""
+    """Run an experiment, or go on with it; `watch` sees every line of the journal.
+
+    Without `watch`, a notebook shows how far the run has come.
+    """
     do = "For a study file, write run_study(load('study.toml'))."
     expect(experiment, Experiment, "fedtide.run()", do)
     e = replace(experiment, population=experiment.population.opened())
     journal, checkpoints = journal or Journal(), checkpoints or Checkpoints()
-    with memory_explained(), World.build(e) as world:
+    length = e.population.length
+    with memory_explained(), World.build(e) as world, followed(watch, length) as tell:
         first, now = resumed(e, world, journal, checkpoints)
         for line in journal.lines:  # of rounds before a resumed run broke off
-            watch(line)
+            tell(line)
         timer = Timer()
-        for t in range(first, e.population.length):
+        for t in range(first, length):
             # 1. Who exists?
             session = e.population.at(t, e.seed)
             # 2. Clients came or went: a new start, or the algorithm's answer to the change.
@@ -60,18 +66,26 @@ def run(
             timer.lap("evaluate")
             # 7. What is kept: journal, listeners, participation, checkpoint.
             line = added(rounds.line_of(asked, done, scores), {"seconds": timer.seconds})
-            if t + 1 == e.population.length:
+            if t + 1 == length:
                 line = added(
                     line, rounds.closing_facts(e, world, [*journal.lines, line], now.model)
                 )
             timer = Timer()
             journal.append(line)
-            watch(line)
+            tell(line)
             e.evaluation.check(line)
             now = rounds.observe(e, now, Round(t, done.ids, line))
             checkpoints.after(t + 1, now, world.engine.memory, journal)
             timer.lap("record")  # counted with the next round
-        return History(e, journal.lines, now.model, world.layout, world.engine.why, world.sample)
+        return finished(e, world, journal, now)
+
+
+def finished(e: Experiment, world: World, journal: Journal, now: Now) -> History:
+    """What a run returns after its last round."""
+    archive = sessions.with_last_session(e, world, now)
+    stored = StoredArchive(archive, now.era.number, now.model)
+    engine, sample = world.engine.why, world.sample
+    return History(e, journal.lines, now.model, world.layout, engine, sample, stored)
 
 
 def resumed(

@@ -11,7 +11,7 @@ from functools import cache
 from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from os.path import isfile
+from os.path import isdir, isfile
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,8 @@ Origin = dict[str, Any]
 def origin(e: Experiment, transition_rounds: int) -> Origin:
     """What decides the results of a run, as its folder records it.
 
-    Runs with the same `key` have the same results. Those with the same `stem` differ at most in length.
+    Runs with the same `key` have the same results. Those with the same `stem` differ at most in length. Both
+    are empty if the run uses code that is in no file.
     """
     code = {
         "fedtide": version("fedtide"),
@@ -48,12 +49,24 @@ def origin(e: Experiment, transition_rounds: int) -> Origin:
         "transition_rounds": transition_rounds,
     }
     settings, stem = plain(e, NO_MATTER), plain(e, NO_MATTER | LENGTH)
+    known = not any(
+        map(_has_no_file, _own(e))
+    )  # the code of a notebook may change between two runs
     return {
         **code,
         "settings": checksum(settings),
-        "key": checksum({**code, "settings": settings}),
-        "stem": checksum({**code, "settings": stem}),
+        "key": checksum({**code, "settings": settings}) if known else "",
+        "stem": checksum({**code, "settings": stem}) if known else "",
     }
+
+
+def tied_here(e: Experiment) -> list[str]:
+    """The classes and functions of an experiment that other processes cannot import."""
+    return [
+        thing.__qualname__
+        for thing in _own(e)
+        if _has_no_file(thing) or "<" in thing.__qualname__  # a lambda, or inside of a function
+    ]
 
 
 def checksum(value: Any) -> str:
@@ -92,7 +105,7 @@ def _files_checksum(paths: list[Path]) -> str:
 
 def _own_files(e: Experiment) -> str:
     """A checksum of the user's files that the experiment uses, and of what they import beside them."""
-    homes = {str(Path(file).parent) for file in set(_origins(e))}
+    homes = {str(Path(_file(thing)).parent) for thing in _own(e) if _file(thing)}
     files = {
         file
         for module in list(sys.modules.values())
@@ -102,11 +115,13 @@ def _own_files(e: Experiment) -> str:
 
 
 def _named_files(value: Any) -> Iterator[Path]:
-    """The files that settings name: traces, pilot models."""
+    """The files that settings name: traces, pilot models, archives."""
     if isinstance(value, str):
         path = Path(value).expanduser()
         if path.suffix and isfile(path):
             yield path
+        elif value and isdir(path):  # an archive of models
+            yield from (file for file in path.iterdir() if file.suffix in (".json", ".safetensors"))
     elif isinstance(value, Mapping):
         for item in value.values():
             yield from _named_files(item)
@@ -118,27 +133,35 @@ def _named_files(value: Any) -> Iterator[Path]:
             yield from _named_files(getattr(value, field.name))
 
 
-def _origins(value: Any) -> Iterator[str]:
-    """The files of the classes of an experiment that are not FedTide's."""
+def _own(value: Any) -> Iterator[Any]:
+    """The classes and functions of an experiment that belong to no installed package."""
     if isinstance(value, Mapping):
         for item in value.values():
-            yield from _origins(item)
+            yield from _own(item)
     elif isinstance(value, tuple | list):
         for item in value:
-            yield from _origins(item)
+            yield from _own(item)
     elif is_dataclass(value) and not isinstance(value, type):
-        yield from _file(type(value))
+        yield from _if_own(type(value))
         for field in fields(value):
-            yield from _origins(getattr(value, field.name))
+            yield from _own(getattr(value, field.name))
     elif hasattr(value, "__module__") or callable(value):
-        yield from _file(value if hasattr(value, "__qualname__") else type(value))
+        yield from _if_own(value if hasattr(value, "__qualname__") else type(value))
 
 
-def _file(thing: Any) -> Iterator[str]:
+def _if_own(thing: Any) -> Iterator[Any]:
     name = str(getattr(thing, "__module__", ""))
-    file = getattr(sys.modules.get(name), "__file__", None)
-    if file and not f"{name}.".startswith(HOME) and not _is_installed(name):
-        yield file
+    if name in sys.modules and not f"{name}.".startswith(HOME) and not _is_installed(name):
+        yield thing
+
+
+def _file(thing: Any) -> str:
+    """The file that defines a class or function; empty where it was typed in, as in a notebook."""
+    return getattr(sys.modules[thing.__module__], "__file__", None) or ""
+
+
+def _has_no_file(thing: Any) -> bool:
+    return not _file(thing)
 
 
 def _is_installed(module: str) -> bool:
@@ -146,6 +169,8 @@ def _is_installed(module: str) -> bool:
     top = module.partition(".")[0]
     if top in sys.stdlib_module_names:
         return True
+    if top == "__main__":
+        return False
     spec = find_spec(top)
     return bool(spec and spec.origin and "site-packages" in spec.origin)
 

@@ -23,11 +23,18 @@ Answer = tuple[Now, tuple[Mapping[str, Any], Mapping[str, Any]]]
 
 
 def answer(
-    e: Experiment, world: World, session: Session, t: int, now: Now, resumed: bool
+    e: Experiment,
+    world: World,
+    session: Session,
+    t: int,
+    now: Now,
+    resumed: bool,
+    forced: bool = False,
 ) -> Answer:
     """Answer a change of clients with a new start, if one is due; with facts about it and its costs.
 
-    Clients may also have changed since a run was stopped that is `resumed` in this round.
+    Clients may also have changed since a run was stopped that is `resumed` in this round. A `forced` start is
+    made whether or not it is due.
     """
     is_first = t == session.first
     if is_first:
@@ -50,7 +57,7 @@ def answer(
     with explained("start", t):
         due, era = e.start.decide(t, now.era, known)
         now = now._replace(network=preparation.now.network, era=era)
-        if due:
+        if due or forced:
             now, facts = begin(e, world, known, t, now)
             now = now._replace(network=preparation.now.network)
         elif resumed or is_first:
@@ -68,14 +75,18 @@ def begin(
 ) -> tuple[Now, Mapping[str, Any]]:
     """The state after a start in round t, and facts about it."""
     number, session = known.number, known.session
-    past = now.era.over(now.model)
-    archive = e.start.store(now.archive, past, world.layout) if number else Archive()
+    archive = with_last_session(e, world, now)
     begun = e.start.begin(known._replace(archive=archive))
     era = Era(number, t, session.clients, begun.gradient)
     facts = {"start": number, **begun.facts}
     if number and begun.model is not now.model and "start_losses" not in facts:
         facts["start_untested"] = True
-    if number and begun.model is now.model and e.train.memories == "carry":
+    if (
+        number
+        and not now.era.is_earlier
+        and begun.model is now.model
+        and e.train.memories == "carry"
+    ):
         now, more = carry(e, world, session, now._replace(era=era, archive=archive), start=True)
         return now, {**facts, **more}
     if e.train.memories != "keep":
@@ -84,6 +95,13 @@ def begin(
     check_state(e.algorithm, "init", server)
     now = now._replace(server=server, model=begun.model, era=era, archive=archive)
     return now._replace(members=now.members.among(session)), facts
+
+
+def with_last_session(e: Experiment, world: World, now: Now) -> Archive:
+    """The archive with the session that ends now, unless an earlier run has stored it already."""
+    if now.era.number < 0 or now.era.is_earlier:
+        return now.archive
+    return e.start.store(now.archive, now.era.over(now.model), world.layout)
 
 
 def carry(

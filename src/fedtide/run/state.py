@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,10 +11,11 @@ import numpy as np
 from fedtide.core.errors import require
 from fedtide.core.types import Ids, Model, Plan, Session, Work
 from fedtide.engines.base import NO_CLIENTS
+from fedtide.record.archive import read_archive
 from fedtide.run.experiment import Experiment
 from fedtide.run.world import World
 from fedtide.starts.archive import Archive
-from fedtide.starts.trigger import Era
+from fedtide.starts.trigger import EARLIER, Era
 from fedtide.training.explain import check_state, explained
 
 GONE = -1  # in `Members.since`: the client does not exist now
@@ -65,12 +67,18 @@ class Now(NamedTuple):
 
 def first_state(e: Experiment, world: World) -> Now:
     """The state before the first round."""
+    begun = Now(None, world.initial, Era(), Archive(), None, None)
+    if e.start.archive:
+        stored = read_archive(Path(e.start.archive).expanduser(), world.initial, world.layout)
+        begun = begun._replace(
+            model=stored.model, era=Era(stored.number, EARLIER), archive=stored.archive
+        )
     with explained("start", 0):
-        server = e.algorithm.init(world.initial.x, world.context)
+        server = e.algorithm.init(begun.model.x, world.context)
         check_state(e.algorithm, "init", server)
         network = e.network.start(world.crowd.clients, e.seed)
         who = e.participation.start(world.crowd, e.seed)
-    return Now(server, world.initial, Era(), Archive(), network, who)
+    return begun._replace(server=server, network=network, who=who)
 
 
 class Asked(NamedTuple):

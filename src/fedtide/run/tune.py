@@ -18,7 +18,7 @@ from fedtide.measure.cautions import MADE
 from fedtide.record.folder import StudyFolder, slug
 from fedtide.record.settings import differences
 from fedtide.run.crew import Crew
-from fedtide.run.execute import check_over_ray
+from fedtide.run.execute import allowed_jobs, check_over_ray
 from fedtide.run.experiment import Experiment
 from fedtide.run.origin import origin
 from fedtide.run.preflight import preflight
@@ -204,6 +204,8 @@ def tune_study(
         )
     if over_ray:
         check_over_ray(study)
+    else:
+        jobs = allowed_jobs(study, jobs)
     preflight([(one.cell.label, one.experiments({})[0]) for one in searches])
     folder = _folder(study, Path(out) / study.name / "tune", resume, name)
     planned = len(searches) * (searches[0].tune.most or PATIENCE * searches[0].tune.at_once)

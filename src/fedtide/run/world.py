@@ -59,7 +59,7 @@ class World:
     bits_per_example: int = 0  # of an input as it is stored
     population: int = 0  # clients that exist now
     _known_traffic: dict[Any, tuple[int, int]] = field(default_factory=dict)
-    _met: set[int] = field(default_factory=set)  # clients that have received frozen buffers
+    met: set[int] = field(default_factory=set)  # clients that have received frozen buffers
     _untrained: dict[Any, Scores] = field(default_factory=dict)
 
     @classmethod
@@ -212,12 +212,12 @@ class World:
         """Bytes that these clients receive once only: frozen buffers, before their first round."""
         if self.train.buffers != "frozen":
             return 0
-        return size_bytes(self.initial.buffers) * len(set(ids.tolist()) - self._met)
+        return size_bytes(self.initial.buffers) * len(set(ids.tolist()) - self.met)
 
     def meet(self, ids: Iterable[int]) -> None:
         """Note that these clients have taken part, and have the frozen buffers."""
         if self.train.buffers == "frozen":
-            self._met.update(map(int, ids))
+            self.met.update(map(int, ids))
 
     def idle_round(self, algorithm: AnyAlgorithm, server: Any, t: int, ids: Ids) -> Any:
         """The server's state after a round in which these clients answer, but have not moved."""
@@ -289,7 +289,7 @@ class World:
 
             return by_backward(loss, model.x)[0] if mask.any() else torch.zeros_like(model.x)
 
-        return torch.stack([one(*row) for row in zip(*picks, strict=True)])
+        return torch.stack([one(*row) for row in zip(picks.places, picks.mask, strict=True)])
 
     def by_label(self, model: Model) -> dict[int, float]:
         """Accuracy on the test examples of each label that clients of the session hold."""

@@ -70,7 +70,8 @@ class Start(ABC):
     The first P sessions are a pilot: each continues with the model of the one before, and none of them enters
     the archive. So does the session after them, as in the text of the DIMC paper. With `reset = true` that
     session begins with the untrained model, in every kind of start, as in the paper's code. A trigger decides
-    which changes of the population lead to a new start.
+    which changes of the population lead to a new start. A run with an `archive` goes on where the earlier run
+    ended: it begins with a start among that run's models.
     """
 
     computes: ClassVar[bool] = False  # does this start compute gradients?
@@ -78,6 +79,7 @@ class Start(ABC):
     archives: ClassVar[bool] = False  # does it use the models of earlier sessions?
     P: int = 1  # the number of pilot sessions
     reset: bool = False  # does the session after them begin with the untrained model?
+    archive: str = ""  # a folder with models of an earlier run, from which this one goes on
     trigger: Trigger = field(default_factory=AutoTrigger)
 
     def __post_init__(self) -> None:
@@ -105,7 +107,7 @@ class Start(ABC):
 
         Also returns the rounds since the last start, with what the trigger has learnt.
         """
-        if not (known.number and len(known.session.clients)):
+        if known.number == 0 or era.is_earlier or not len(known.session.clients):
             return len(known.session.clients) > 0, era
         change = Situation(
             t,

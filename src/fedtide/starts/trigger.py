@@ -35,11 +35,16 @@ class Watch(NamedTuple):
     result: float = 1.0  # of the last comparison
 
 
+EARLIER = -1
+
+
 class Era(NamedTuple):
     """The rounds since the last start."""
 
     number: int = -1  # the number of starts before that one
-    first: int = 0  # its first round
+    first: int = (
+        0  # its first round; EARLIER if it belongs to an earlier run, which has stored its model
+    )
     clients: Ids = NO_CLIENTS  # the clients that existed at the start
     gradient: Vector = NONE  # G_s, if the start computed one
     credit: float = 0.0  # training accuracy in the last round, or other credit
@@ -48,6 +53,11 @@ class Era(NamedTuple):
     kept: Model | Nothing = (
         Nothing()
     )  # the model before most of the clients of `gradient` were gone
+
+    @property
+    def is_earlier(self) -> bool:
+        """Does the era belong to an earlier run?"""
+        return self.first == EARLIER
 
     def over(self, model: Model) -> Past:
         """The finished era as the archive keeps it; `model` is its final model.

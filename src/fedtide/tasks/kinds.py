@@ -77,9 +77,6 @@ class Regression(Objective):
     def divergence(self, teacher: Tensor, student: Tensor, targets: Tensor) -> Tensor:
         return self.loss(like(student, targets), like(teacher, targets))
 
-    def outputs(self, dataset: Dataset) -> int:
-        return dataset.train.targets.shape[1:].numel()
-
     def check_targets(self, dataset: Dataset) -> None:
         for part, examples in parts(dataset):
             wrong = ~torch.isfinite(examples.targets)
@@ -106,9 +103,6 @@ class Binary(Objective):
     def divergence(self, teacher: Tensor, student: Tensor, targets: Tensor) -> Tensor:
         return yes_or_no(like(teacher, targets), like(student, targets))
 
-    def outputs(self, dataset: Dataset) -> int:
-        return 1
-
     def check_targets(self, dataset: Dataset) -> None:
         check_yes_or_no(dataset, dimensions=1)
 
@@ -129,9 +123,6 @@ class Multilabel(Objective):
 
     def divergence(self, teacher: Tensor, student: Tensor, targets: Tensor) -> Tensor:
         return yes_or_no(teacher, student).mean(-1)
-
-    def outputs(self, dataset: Dataset) -> int:
-        return dataset.train.targets.shape[1:].numel()
 
     def check_targets(self, dataset: Dataset) -> None:
         check_yes_or_no(dataset, dimensions=2)

@@ -81,10 +81,6 @@ class Objective(ABC):
         """Whether the answer for each example is right, [B]; None where answers are not right or wrong."""
         return None
 
-    @abstractmethod
-    def outputs(self, dataset: Dataset) -> int:
-        """How many outputs a model must have for an example, or for a place of one."""
-
     @property
     def has_labels(self) -> bool:
         """Is each target one label, with an output of the model for each label?"""
@@ -142,6 +138,10 @@ class Objective(ABC):
     @abstractmethod
     def divergence(self, teacher: Tensor, student: Tensor, targets: Tensor) -> Tensor:
         """How far the student's outputs are from the teacher's, for each example [B]."""
+
+    def outputs(self, dataset: Dataset) -> int:
+        """How many outputs a model for this dataset is built with: one for each number of a target."""
+        return dataset.train.targets.shape[1:].numel()
 
     @abstractmethod
     def check_targets(self, dataset: Dataset) -> None:

@@ -102,5 +102,5 @@ class Train(Batching):
 
 
 def made_for(dataset: Dataset, objective: Objective) -> MadeFor:
-    """What a model for this dataset is built for."""
+    """What a model for this dataset and task is built for."""
     return MadeFor(dataset.shape, objective.outputs(dataset), dataset.vocabulary)

@@ -185,9 +185,9 @@ class Ray(Engine):
             spread.kind, self.task, self.traits, self.buffers, spread.workers, self.chunk, device
         )
         examples = share.examples
-        tensors = {"inputs": examples.inputs, "targets": examples.targets, "rows": examples.rows}
-        arrays = packed({name: part for name, part in tensors.items() if part is not None})
-        none = replace(examples, inputs=torch.empty(0), targets=torch.empty(0), rows=None)
+        arrays = packed(examples.stored)
+        nothing: dict[str, Any] = dict.fromkeys(examples.stored, torch.empty(0))
+        none = replace(examples, **nothing)
         self._tables[number] = set()
         return self._actors[number].settle.remote(settings, replace(share, examples=none), arrays)
 
