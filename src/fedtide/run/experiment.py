@@ -26,7 +26,8 @@ from fedtide.record.checkpoint import Checkpointing
 from fedtide.run.kinds import KINDS
 from fedtide.starts.base import Start
 from fedtide.starts.previous import Previous
-from fedtide.tasks.objective import Classification, Objective
+from fedtide.tasks.kinds import Classification
+from fedtide.tasks.objective import Objective
 from fedtide.training.messages import AnyAlgorithm
 from fedtide.training.train import Train
 
@@ -65,6 +66,7 @@ class Experiment:
             self.gate.check_cohorts(self._cohorts())
         self.gate.check(self.algorithm)
         self._check_start()
+        self._check_task()
         require(
             self.evaluation.on == "test" or self.data.validates,
             "evaluation.on",
@@ -84,6 +86,23 @@ class Experiment:
         )
         if isinstance(self.engine, RaySettings) and self.engine.adds:
             self._check_sums()
+
+    def _check_task(self) -> None:
+        """Does the task have the labels and the accuracy that algorithm and start need?"""
+        name, task = type(self.algorithm).__name__, type(self.task).__name__.lower()
+        require(
+            self.task.has_labels or self.algorithm.needs != "labels",
+            "algorithm",
+            f"one that works without labels, as the task {task!r} has none",
+            name,
+            "Use another algorithm, or task.kind = 'classification'.",
+        )
+        require(
+            self.task.has_answers or not self.start.needs_accuracy,
+            "start.pilot",
+            f"'average', 'ema' or a file: the task {task!r} has no training accuracy",
+            "good",
+        )
 
     def _check_start(self) -> None:
         """Settle the trigger "auto"; refuse a pilot that is as long as the whole run."""

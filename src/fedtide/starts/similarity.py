@@ -64,6 +64,10 @@ class Similarity(Start):
         require(0 <= self.good <= 1, "start.good", "in [0, 1]", self.good)
 
     @property
+    def needs_accuracy(self) -> bool:
+        return self.pilot == "good"
+
+    @property
     def has_pilot_file(self) -> bool:
         """Is the pilot model read from a file?"""
         return self.pilot.endswith(".safetensors")
@@ -131,7 +135,7 @@ class Similarity(Start):
             weights = (1 - self.beta) * torch.full_like(ages, self.beta).pow(ages)
             weights[0] /= 1 - self.beta  # the first term of an exponential moving average
         if self.pilot == "good":  # or the best one, if none is good
-            accuracy = torch.tensor([p.accuracy for p in pilots])
+            accuracy = torch.tensor([p.credit for p in pilots])
             weights = (accuracy >= min(self.good, float(accuracy.max()))).float()
         total: Tensor = weights.sum()
         return weights / total
