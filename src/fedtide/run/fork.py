@@ -106,7 +106,7 @@ def fork(
                         played(e, world, t, before, kept, lines, number, follower, span)
                         for number, follower in enumerate(followers)
                     ]
-                has_tests = not isnan(begun[0].accuracy)  # all branches have the same clients
+                has_tests = not isnan(begun[0].score)  # all branches have the same clients
                 forks += [Fork(t, begun)] if is_choice and has_tests else []
             elif t == session.first:
                 for follower in followers:
