@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 
 from fedtide import Data, Experiment, Train, run
 from fedtide.core import types
@@ -86,7 +87,13 @@ def test_a_gain_within_chance_is_no_gain():
 
 
 def test_with_one_client_any_lower_loss_counts():
-    assert begun(Parabolas(5.2)).model is not LAST
+    assert begun(Parabolas(5.2), present=1).model is not LAST
+
+
+def test_one_answer_of_many_clients_is_none():
+    """It says nothing about the error, so nothing is known to beat the current model."""
+    assert begun(Parabolas(1.4), present=3).model is LAST
+    assert begun(Parabolas(1.4), present=3, margin=0.0).model is not LAST
 
 
 def test_clients_weigh_by_examples_or_equally():
@@ -181,6 +188,16 @@ def test_a_trimmed_mean_bounds_what_a_tenth_of_the_clients_can_do(kind, seed):
     change = (x - aims[2:]) ** 2 - (9.0 - aims[2:]) ** 2
     error = change.std(ddof=1) / np.sqrt(len(change))
     assert change.mean() <= start.margin * error
+
+
+def test_the_standard_error_of_a_trimmed_mean():
+    """It agrees with scipy's for equal weights, and with repeated draws."""
+    numbers = np.random.default_rng(1)
+    losses = numbers.normal(size=(4000, 20))
+    mean, error = Soup(robust="trimmed", share=0.1).means(losses, np.ones(20))
+    assert error.mean() == pytest.approx(mean.std(), rel=0.05)
+    by_scipy = [stats.mstats.trimmed_stde(row, limits=(0.1, 0.1)) for row in losses[:50]]
+    np.testing.assert_allclose(error[:50], by_scipy, rtol=1e-9)
 
 
 def test_a_plain_mean_can_be_misled():

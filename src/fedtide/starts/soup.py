@@ -67,7 +67,7 @@ class Soup(Start):
     def begin(self, known: Beginning) -> Begun:
         # The newest model of the archive is the current one, which is no candidate twice.
         past = tuple(p for p in known.archive.past if p.session < known.number - 1)
-        proposed = [self.propose(other, known) for other in self.also]
+        proposed = [other.begin(known) for other in self.also]
         gradient = next((b.gradient for b in proposed if b.gradient.numel()), NONE)
         opening = self.opening(known)
         if not past or opening is not known.last:
@@ -88,13 +88,6 @@ class Soup(Start):
         }
         model = mixed(models, mixes[taken]) if taken else known.last  # step 4
         return Begun(model, facts, gradient)
-
-    def propose(self, other: Start, known: Beginning) -> Begun:
-        """What another start would begin with, given the models whose gradients it can compare."""
-        past = known.archive.past
-        if other.computes:
-            past = tuple(p for p in past if p.gradient.numel())
-        return other.begin(known._replace(archive=known.archive._replace(past=past)))
 
     def test(
         self, known: Beginning, models: list[Model], proposed: Tensor
@@ -128,6 +121,8 @@ class Soup(Start):
         """
         if not len(tested.ids):
             return 0, 0.0
+        if len(tested.ids) == 1 and absent and self.margin:  # one answer says nothing about chance
+            return 0, 0.0
         mean, error = self.means(tested.losses - tested.losses[0], weight)
         if self.robust == "mean":
             error = error * np.sqrt(absent)
@@ -138,15 +133,18 @@ class Soup(Start):
     def means(self, each: Numbers, weight: Numbers) -> tuple[Numbers, Numbers]:
         """The mean over clients of every row of `each` [m, U], and its standard error; 0 with one client."""
         weight = np.broadcast_to(weight, each.shape)
-        if self.robust == "trimmed" and each.shape[1] > 2:
-            cut = min(ceil(self.share * each.shape[1]), (each.shape[1] - 1) // 2)
-            inner = np.argsort(each, axis=1, kind="stable")[:, cut:-cut]
-            each, weight = (np.take_along_axis(part, inner, 1) for part in (each, weight))
-        weight = weight / weight.sum(1, keepdims=True)
-        mean = (weight * each).sum(1)
         count = each.shape[1]
-        spread = (weight**2 * (each - mean[:, None]) ** 2).sum(1) * count / max(count - 1, 1)
-        return mean, np.sqrt(spread)
+        counted, clipped = weight, each
+        if self.robust == "trimmed" and count > 2:
+            cut = min(ceil(self.share * count), (count - 1) // 2)
+            counted, clipped = trimmed(each, weight, cut)
+        total = counted.sum(1, keepdims=True)
+        mean = (counted / total * each).sum(1)
+        center = mean
+        if clipped is not each:
+            center = (weight * clipped).sum(1) / weight.sum(1)
+        spread = ((weight / total) ** 2 * (clipped - center[:, None]) ** 2).sum(1)
+        return mean, np.sqrt(spread * count / max(count - 1, 1))
 
     def store(self, archive: Archive, past: Past, layout: Layout) -> Archive:
         if past.session < self.P:
@@ -157,6 +155,19 @@ class Soup(Start):
         if self.also and isinstance(pilot, Nothing):
             pilot = past.model  # gradients of a similarity start begin at it
         return Archive(pilot, self.keep.added(others, past, distance))
+
+
+def trimmed(each: Numbers, weight: Numbers, cut: int) -> tuple[Numbers, Numbers]:
+    """Weights that leave out the `cut` lowest and highest answers of every row, and winsorised answers.
+
+    The standard error of a trimmed mean is that of the winsorised answers, over the share that is kept
+    (Tukey and McLaughlin 1963).
+    """
+    inner = np.argsort(each, axis=1, kind="stable")[:, cut:-cut]
+    counted = np.zeros_like(weight)
+    np.put_along_axis(counted, inner, np.take_along_axis(weight, inner, 1), 1)
+    ends = np.take_along_axis(each, inner[:, [0, -1]], 1)
+    return counted, np.clip(each, ends[:, :1], ends[:, 1:])
 
 
 def weights_over(sessions: list[int], proposed: list[Begun]) -> Tensor:
