@@ -97,6 +97,21 @@ def test_every_kind_is_explained(room):
         assert f'kind = "{name}"' in said[-1][1]
 
 
+@pytest.mark.parametrize(
+    ("room", "kind", "title"),
+    [
+        ("algorithms", "osafl", "Online-Score-Aided Federated Learning"),
+        ("algorithms", "fedagg", "Adaptive Federated Learning with Aggregated Gradients"),
+        ("starts", "similarity", "Dynamic Device Arrival and Departure"),
+        ("participation", "fast", "Unleashing Arbitrary Client Participation"),
+    ],
+)
+def test_the_paper_is_named(room, kind, title):
+    found = ROOMS[room][kind]
+    said = [text for _, text in explained(room, kind, found, config.settings(found), KINDS)]
+    assert any(title in text for text in said)
+
+
 def test_an_explanation_has_values_defaults_paper_and_an_example():
     kind = ROOMS["algorithms"]["fedprox"]
     said = [

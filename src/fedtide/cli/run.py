@@ -163,24 +163,32 @@ def check(study: StudyFile, changes: Changes = [], seeds: Seeds = []) -> None:  
     from fedtide.run.preflight import foreseen
 
     plan = config.load(study, changes, seeds)
-    rounds = sum(run_.experiment.population.length for run_ in plan.runs)
-    console.print(
-        f"{plan.name}: {len(plan.cells)} settings x {len(plan.seeds)} seeds, {rounds} rounds in all."
-    )
-    for cell in plan.cells:
-        console.print(f"  {cell.label}", markup=False, highlight=False)
-    for name, here in {
-        c.experiment.data.title: c.experiment.data.is_here for c in plan.cells
-    }.items():
-        console.print(
-            f"Data: {name} {'is here' if here else f'is not here: see fedtide data {name}'}"
-        )
-    for line in ranges(plan):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    for line in (*_planned(plan), *_data(plan), *_ranges(plan)):
+        console.print(line, markup=False, highlight=False)
     caution(foreseen(plan.settings))
 
 
-def ranges(study: Study) -> Iterator[str]:
+def _planned(study: Study) -> Iterator[str]:
+    """What a study would run."""
+    rounds = sum(run_.experiment.population.length for run_ in study.runs)
+    counts = [(len(study.cells), "setting"), (len(study.seeds), "seed")]
+    grid = " x ".join(f"{count} {word}{'s' * (count != 1)}" for count, word in counts)
+    yield f"{study.name}: {grid}, {rounds:,} rounds in all."
+    for cell in study.cells:
+        yield f"  {cell.label}"
+
+
+def _data(study: Study) -> Iterator[str]:
+    """Which data a study uses, and how to get those that are not here."""
+    from fedtide.data.datasets import advice
+
+    for name, here in {
+        c.experiment.data.title: c.experiment.data.is_here for c in study.cells
+    }.items():
+        yield f"Data: {name} is here" if here else f"Data: {name} is not here. {advice(name)}"
+
+
+def _ranges(study: Study) -> Iterator[str]:
     """The ranges that `fedtide tune` would search; none of a study whose values are chosen."""
     from fedtide.run.ranges import in_words
 

@@ -273,25 +273,26 @@ def _parts(name: str, info: DatasetInfo, folder: Path | None, settings: dict[str
     if found is not None:
         return info.read(found, info.classes, **settings)
     if info.hub is None or not installed():
-        raise DataError(f"data.name: the dataset {name!r} is not here. {_advice(name, info)}")
+        raise DataError(f"data.name: the dataset {name!r} is not here. {advice(name)}")
     try:
         splits = table(info.hub)
     except DataError as error:
-        raise DataError(f"{error} {_advice(name, info)}") from error
+        raise DataError(f"{error} {advice(name)}") from error
     return info.fetch(splits, info.hub, info.classes, **settings)
 
 
-def _advice(name: str, info: DatasetInfo) -> str:
+def advice(name: str) -> str:
     """What to do about a dataset that is not here."""
+    info = DATASETS[name]
     root = os.environ.get("FEDTIDE_DATA", "")
     where = (
         f"{root}/{info.folder or name}/"
         if root
         else f"<FEDTIDE_DATA>/{info.folder or name}/ (set FEDTIDE_DATA to the parent folder)"
     )
-    advice = f"Put {info.files} into {where}"
+    do = f"Put {info.files} into {where}"
     if info.hub is None:
-        return f"{advice}."
+        return f"{do}."
     if installed():
-        return f"{advice}, or try again with a connection to the hub."
-    return f'{advice}, or pip install "fedtide[hub]".'
+        return f"{do}, or try again with a connection to the hub."
+    return f'{do}, or pip install "fedtide[hub]".'

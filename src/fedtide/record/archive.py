@@ -54,7 +54,7 @@ def write_archive(folder: Path, stored: StoredArchive, layout: Layout) -> None:
             {
                 "file": name,
                 "session": past.session,
-                "accuracy": past.credit,
+                "credit": past.credit,
                 "clients": past.clients.tolist(),
             }
         )
@@ -94,7 +94,7 @@ def read_archive(folder: Path, like: Model, layout: Layout) -> StoredArchive:
             Past(
                 int(one["session"]),
                 *_read(folder / str(one["file"]), like, layout),
-                float(one["accuracy"]),
+                float(one["credit"]),
                 np.array(one["clients"], dtype=np.int64),
             )
             for one in told["sessions"]

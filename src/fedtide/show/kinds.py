@@ -59,9 +59,11 @@ def explained(
 
 
 def _paper(kind: type) -> str:
-    """The first paragraph of the kind's module, if it names a paper: one with a year."""
-    text = (inspect.getdoc(inspect.getmodule(kind)) or "").split("\n\n")[0]
-    return text.replace("\n", " ") if re.search(r"\b(19|20)\d\d\b", text) else ""
+    """The paragraph at the top of the kind's module that names a paper, by its title or its year."""
+    first, *rest = (inspect.getdoc(inspect.getmodule(kind)) or "").split("\n\n")
+    titled = (part for part in (first, *rest[:1]) if re.search(r'"[^"]{20,}"', part))
+    dated = first if re.search(r"\b(19|20)\d\d\b", first) else ""
+    return next(titled, dated).replace("\n", " ")
 
 
 def _comments(kind: type) -> dict[str, str]:

@@ -185,7 +185,7 @@ class Tokens(Objective):
         return outputs, torch.where(counted, targets, 0), counted
 
     def outputs(self, dataset: Dataset) -> int:
-        return dataset.vocabulary
+        return dataset.vocabulary or int(dataset.train.targets.max()) + 1
 
     def check_targets(self, dataset: Dataset) -> None:
         for part, examples in parts(dataset):
