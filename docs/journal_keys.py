@@ -49,6 +49,7 @@ JSON = {
     "dict[str, str]": "object of texts",
     "ClientMoves": "object: `clients`, `ids`",
     "HeldLabels": "object: `ids`, `labels`",
+    "ClientScores": "object: `clients`, `mean`, `worst`, `spread`, `histogram`, ...",
     "FairnessView": "object: `groups`, `labels`, `histogram`",
 }
 

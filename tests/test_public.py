@@ -34,6 +34,7 @@ SURFACE = {
     "History",
     "OneOf",
     "Outcome",
+    "Personalise",
     "Privacy",
     "Between",
     "Study",

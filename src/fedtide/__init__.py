@@ -21,7 +21,7 @@ _HOMES = {
     "fedtide.engines.kinds": ("FlowerSettings",),
     "fedtide.guard.faults": ("Faults",),
     "fedtide.guard.privacy": ("Privacy",),
-    "fedtide.measure.evaluation": ("Evaluation",),
+    "fedtide.measure.evaluation": ("Evaluation", "Personalise"),
     "fedtide.network.device": ("Fleet",),
     "fedtide.record.checkpoint": ("Checkpointing",),
     "fedtide.run.execute": ("Outcome", "run_study"),

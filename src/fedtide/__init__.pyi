@@ -82,6 +82,7 @@ from fedtide.guard.defences import TrimmedMean as TrimmedMean
 from fedtide.guard.faults import Faults as Faults
 from fedtide.guard.privacy import Privacy as Privacy
 from fedtide.measure.evaluation import Evaluation as Evaluation
+from fedtide.measure.evaluation import Personalise as Personalise
 from fedtide.measure.probes import DriftProbe as DriftProbe
 from fedtide.measure.probes import MovementProbe as MovementProbe
 from fedtide.measure.probes import RatesProbe as RatesProbe

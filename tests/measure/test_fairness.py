@@ -4,9 +4,15 @@ import numpy as np
 import pytest
 
 from fedtide.config import study
-from fedtide.measure.fairness import fairness, participations
+from fedtide.measure.fairness import by_shares, participations
+from fedtide.measure.fairness import fairness as fairness_of
 from fedtide.run.execute import run_study
 from fedtide.run.loop import run
+
+
+def fairness(counts, labels, by_label):
+    """The view by the proxy."""
+    return fairness_of(counts, by_shares(labels, by_label), by_label)
 
 
 def test_participations():

@@ -120,6 +120,10 @@ RUNS = {
         "privacy": {"clip": 1.0, "noise": 1.0},
     },
     "anew": {"algorithm": "scaffold", "defence": "median"},
+    "own": {
+        "data": {"name": "digits", "test_share": 0.2},
+        "evaluation": {"clients": 2, "personalise": {"epochs": 1}},
+    },
     "task": {
         "population": {"kind": "fixed", "clients": 4, "rounds": 2},
         "task": {"kind": "regression", "metrics": ["r2", "loss"]},

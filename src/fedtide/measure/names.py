@@ -44,7 +44,7 @@ TITLES = {  # kinds whose name is written otherwise than in study files
     "svhn": "SVHN",
     "tinyimagenet": "Tiny ImageNet",
     "uci-har": "UCI-HAR",
-    "uci-har-people": "UCI-HAR (30 people)",
+    "uci-har-people": "UCI-HAR people",
 }
 # Sections that pose the problem which methods are to solve; other settings belong to the methods.
 PROBLEM = ("data", "task", "population", "network", "faults", "attack", "train.model")

@@ -13,12 +13,12 @@ from fedtide.core.layout import Layout
 from fedtide.core.types import Dataset, Model
 from fedtide.measure.metrics import Metric, evaluated, metrics
 from fedtide.measure.scale import Scale
+from fedtide.models.base import MadeFor
 from fedtide.record.archive import StoredArchive, write_archive
 from fedtide.record.line import Line
 from fedtide.record.model import described_model, filled
 from fedtide.run.experiment import Experiment
 from fedtide.show.notebook import card, figure, frame
-from fedtide.training.train import made_for
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -35,12 +35,13 @@ class History:
     layout: Layout  # where each parameter lies in model.x
     engine: str  # which engine ran, and why
     sample: Dataset  # the first example of each part of the data, as it is stored
+    made_for: MadeFor  # what the model was built for
     stored: StoredArchive  # the models of the run's sessions, as far as its start keeps them
 
     def module(self) -> nn.Module:
         """The final model as a module of its own, in evaluation mode."""
         e = self.experiment
-        module = copy.deepcopy(e.train.module(made_for(self.sample, e.task), e.seed))
+        module = copy.deepcopy(e.train.module(self.made_for, e.seed))
         values = {**self.layout.unpack(self.model.x), **self.model.buffers}
         return filled(module, values, "history.module()")
 
@@ -53,7 +54,7 @@ class History:
         tested = evaluated(self.rounds, self.scale)
         score = {"name": self.scale.name, "value": tested[-1].score} if tested else None
         e = self.experiment
-        told = described_model(e.train.model, made_for(self.sample, e.task), self.sample)
+        told = described_model(e.train.model, self.made_for, self.sample)
         return {**told, "seed": e.seed, "rounds": len(self.rounds), "score": score}
 
     def metrics(self, transition_rounds: int = 10) -> dict[str, Metric]:

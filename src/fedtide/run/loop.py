@@ -78,8 +78,8 @@ def finished(e: Experiment, world: World, journal: Journal, now: Now) -> History
     """What a run returns after its last round."""
     archive = sessions.with_last_session(e, world, now)
     stored = StoredArchive(archive, now.era.number, now.model)
-    engine, sample = world.engine.why, world.sample
-    return History(e, journal.lines, now.model, world.layout, engine, sample, stored)
+    about = world.engine.why, world.sample, world.made_for
+    return History(e, journal.lines, now.model, world.layout, *about, stored)
 
 
 def resumed(

@@ -37,12 +37,13 @@ from fedtide.core.types import (
 from fedtide.data.batches import ClientData
 from fedtide.engines.base import Engine, Result
 from fedtide.measure.own_tests import Bench
+from fedtide.models.base import MadeFor
 from fedtide.run.experiment import Experiment
 from fedtide.tasks.task import Task
 from fedtide.training.explain import check_report, explained
 from fedtide.training.gradient import by_backward
 from fedtide.training.messages import AnyAlgorithm
-from fedtide.training.train import Train
+from fedtide.training.train import Train, made_for
 
 NO_NEWS: Mapping[str, Any] = MappingProxyType({})
 PREPARED_BYTES = 1 << 30  # larger sets of images are converted batch by batch
@@ -57,6 +58,7 @@ class World:
     train: Train
     hostile: Ids  # clients that an attack controls
     sample: Dataset  # the first example of each part, as it is stored
+    made_for: MadeFor  # what the model was built for
     bits_per_example: int = 0  # of an input as it is stored
     population: int = 0  # clients that exist now
     _known_traffic: dict[Any, tuple[int, int]] = field(default_factory=dict)
@@ -82,7 +84,8 @@ class World:
         clients = ClientData(dataset.train, holdings, e.train, e.seed)
         engine = e.engine.build(task, clients, e.train, e.algorithm)
         hostile = e.attack.members(holdings.clients, e.seed)
-        return cls(dataset, engine, e.train, hostile, sample, bits)
+        wanted = made_for(dataset, e.task)
+        return cls(dataset, engine, e.train, hostile, sample, wanted, bits)
 
     def __enter__(self) -> Self:
         # One thread per operator: engines use threads across clients, which leaves every bit in place.
