@@ -66,5 +66,5 @@ $(CORE): pyproject.toml constraints.txt
 	touch $(CORE)
 
 $(READY): $(CORE)
-	$(PIP) -c constraints.txt -e '.[dev,docs,fast,figures,flower,hub,onnx,parquet,privacy,ray,track,tune,watch]'
+	$(PIP) -c constraints.txt -e '.[dev,docs,fast,figures,flower,hf,hub,metrics,onnx,parquet,privacy,ray,track,tune,watch]'
 	touch $(READY)

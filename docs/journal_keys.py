@@ -45,6 +45,7 @@ JSON = {
     "list[float]": "list of numbers",
     "list[list[float]]": "list of lists of numbers",
     "dict[str, float]": "object of numbers",
+    "dict[str, float | None]": "object of numbers or null",
     "dict[str, str]": "object of texts",
     "ClientMoves": "object: `clients`, `ids`",
     "HeldLabels": "object: `ids`, `labels`",

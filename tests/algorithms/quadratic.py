@@ -12,7 +12,7 @@ from fedtide.algorithms.base import Context
 from fedtide.core.types import Cohort, Examples
 from fedtide.data.batches import Batching, ClientData
 from fedtide.data.holdings import Static
-from fedtide.tasks.objective import Classification
+from fedtide.tasks.kinds import Classification
 from fedtide.tasks.task import Task
 from fedtide.training.optimisers import Sgd
 from tests.worlds import build_engine, settings_of, train_cohort

@@ -116,13 +116,13 @@ def test_the_page_follows_a_run(page, folder):
     run.join(PATIENCE)
     page.wait_for_selector("#numbers .finished")
     page.wait_for_selector("#numbers a")  # to the report
-    assert len(page.query_selector_all("#accuracy polyline")) == 2
-    points = page.get_attribute("#accuracy polyline", "points").split()
+    assert len(page.query_selector_all("#score polyline")) == 2
+    points = page.get_attribute("#score polyline", "points").split()
     assert len(points) == 6
     assert len(page.query_selector_all("#clients polyline")) == 3
     assert len(page.query_selector_all("#loss .session")) == 1  # the second of two sessions
-    assert "round" in page.text_content("#accuracy svg")
-    assert "accuracy (%)" in page.text_content("#accuracy svg")
+    assert "round" in page.text_content("#score svg")
+    assert "accuracy (%)" in page.text_content("#score svg")
     assert_escaped(page)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390  # nothing is cut on a phone
 
@@ -132,7 +132,7 @@ def assert_escaped(page):
     assert page.query_selector("img") is None
     for part in ("#question", "#cells", "#log"):
         assert EVIL in page.inner_text(part)
-    page.hover("#accuracy svg")
+    page.hover("#score svg")
     assert EVIL in page.inner_text(".tip >> nth=0")
 
 
@@ -191,7 +191,7 @@ def test_seeds_are_compared_at_the_same_round(page, folder):
         ["all", "4 / 15", "1 (2 of 3 seeds)", "30.0", "30.0", "0.700", "4", "2"],
         timeout=1000 * PATIENCE,
     )
-    solid, faint = page.query_selector_all("#accuracy polyline")
+    solid, faint = page.query_selector_all("#score polyline")
     assert len(solid.get_attribute("points").split()) == 1
     assert len(faint.get_attribute("points").split()) == 3
     assert faint.get_attribute("opacity") == "0.35"

@@ -90,7 +90,7 @@ def test_the_untrained_loss_is_that_of_the_sessions_test_set(monkeypatch):
         )
         for t in range(4):
             world.enter(population.at(t))
-            assert world.untrained_loss() == expected[t]
+            assert world.untrained.loss == expected[t]
         assert len(calls) == 2
 
 

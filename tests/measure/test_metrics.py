@@ -8,8 +8,8 @@ from fedtide.measure.metrics import (
     by_session,
     costs,
     metrics,
-    time_to_accuracy,
-    transition_accuracy,
+    time_to_reach,
+    transition_scores,
 )
 from fedtide.measure.summary import beside_first, spread
 
@@ -42,12 +42,12 @@ PROPOSED = lines([0.5, 0.9], [0.76, 0.8, 0.8], [0.7, 0.9, 1.0])
 OTHER = lines([0.5, 0.9], [0.1, 0.5, 0.77], [0.2, 0.3, 0.4])
 
 
-def test_time_to_accuracy():
+def test_time_to_reach():
     """0.95 of the peak 0.8 is 0.76: reached in round 1 here, in round 3 there; 0.95 is never reached."""
     proposed, other = by_session(PROPOSED), by_session(OTHER)
-    assert time_to_accuracy(proposed[1], 0.76) == 1
-    assert time_to_accuracy(other[1], 0.76) == 3
-    assert time_to_accuracy(other[2], 0.95) == 4  # one more than there are
+    assert time_to_reach(proposed[1], 0.76) == 1
+    assert time_to_reach(other[1], 0.76) == 3
+    assert time_to_reach(other[2], 0.95) == 4  # one more than there are
 
 
 def test_accumulated_gain():
@@ -83,9 +83,9 @@ def test_rounds_that_were_not_evaluated():
     """Rounds without a test: T counts all rounds, gains only those that both runs tested."""
     gaps = lines([0.5], [None, 0.7, None, 0.8])
     whole = lines([0.5], [0.1, 0.2, 0.3, 0.4])
-    assert time_to_accuracy(by_session(gaps)[1], 0.75) == 4
+    assert time_to_reach(by_session(gaps)[1], 0.75) == 4
     assert accumulated_gain(by_session(whole)[1], by_session(gaps)[1]) == pytest.approx(-0.9)
-    assert transition_accuracy([line for line in gaps if line["accuracy"]], 3) == [0.7]
+    assert transition_scores([line for line in gaps if line["accuracy"]], 3) == [0.7]
 
 
 def test_costs_are_counted():

@@ -120,6 +120,10 @@ RUNS = {
         "privacy": {"clip": 1.0, "noise": 1.0},
     },
     "anew": {"algorithm": "scaffold", "defence": "median"},
+    "task": {
+        "population": {"kind": "fixed", "clients": 4, "rounds": 2},
+        "task": {"kind": "regression", "metrics": ["r2", "loss"]},
+    },
 }
 ELSEWHERE = {"late", "failed", "forgot", "epsilon"}  # only with real clients
 

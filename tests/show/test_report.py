@@ -9,7 +9,7 @@ from fedtide.core.errors import OutputError
 from fedtide.measure.results import Results, SeedSpread
 from fedtide.record.folder import StudyFolder
 from fedtide.show.columns import amount, mean_alone
-from fedtide.show.report.charts import ACCURACY, COHORT, charts, curve, thinned, varying
+from fedtide.show.report.charts import COHORT, charts, curve, score_of, thinned, varying
 from fedtide.show.report.colours import DASHES, PALETTE, look
 from fedtide.show.report.headline import headline
 from fedtide.show.report.page import write_report
@@ -324,19 +324,19 @@ def test_published_numbers_beside_ours(tmp_path):
 
 def test_curves_average_the_seeds(two):
     rows = Results.read(two).rows
-    points = curve(list(rows[0].runs.values()), ACCURACY)
+    points = curve(list(rows[0].runs.values()), score_of([]))
     assert points.rounds == [1, 2, 3, 4, 5, 6]
     assert points.mean[3] == 55.0
     assert (points.low[3], points.high[3]) == (50.0, 60.0)
 
 
 def test_rounds_without_an_evaluation_are_left_out():
-    points = curve([run([None, 0.5, None, 0.6])], ACCURACY)
+    points = curve([run([None, 0.5, None, 0.6])], score_of([]))
     assert (points.rounds, points.mean) == ([2, 4], [50.0, 60.0])
 
 
 def test_long_curves_are_thinned_and_keep_their_end():
-    points = thinned(curve([run([0.5] * 1002)], ACCURACY), 100)
+    points = thinned(curve([run([0.5] * 1002)], score_of([])), 100)
     assert len(points.rounds) <= 101
     assert points.rounds[0] == 1
     assert points.rounds[-1] == 1002

@@ -93,7 +93,7 @@ def test_the_first_sessions():
 def test_pilot_models(pilot, weights):
     start, archive = Similarity(P=3, pilot=pilot, beta=0.5, good=0.8), Archive()
     for past, accuracy in zip(PAST, (0.9, 0.3, 0.8), strict=True):
-        archive = start.store(archive, past._replace(accuracy=accuracy), LAYOUT)
+        archive = start.store(archive, past._replace(credit=accuracy), LAYOUT)
     assert archive.past == ()  # line 12: the saved models are deleted
     expected = sum(w * x for w, x in zip(weights, (1.0, 2.0, 6.0), strict=True))
     assert float(archive.pilot.x[0]) == pytest.approx(expected)
@@ -102,7 +102,7 @@ def test_pilot_models(pilot, weights):
 def test_without_any_good_session_the_best_is_the_pilot():
     start, archive = Similarity(P=2, pilot="good", good=0.99), Archive()
     for past, accuracy in zip(PAST, (0.5, 0.7), strict=False):
-        archive = start.store(archive, past._replace(accuracy=accuracy), LAYOUT)
+        archive = start.store(archive, past._replace(credit=accuracy), LAYOUT)
     assert archive.pilot.x[0] == 2
 
 

@@ -12,7 +12,7 @@ from fedtide.starts.trigger import Always, Drop, Era, Signature, Situation, Turn
 
 
 def era(*clients, first=0, accuracy=0.0, peak=0.0):
-    return Era(1, first, np.array(clients), accuracy=accuracy, peak=peak)
+    return Era(1, first, np.array(clients), credit=accuracy, peak=peak)
 
 
 def change(then, *now, t=10, first=10, drift=None, losses=None):
@@ -70,7 +70,7 @@ def test_drop_listens_in_every_round():
 
 def test_a_drop_is_from_the_peak_of_this_era():
     now = Era(1).after(0.5).after(0.9).after(0.7)
-    assert (now.accuracy, now.peak) == (0.7, 0.9)
+    assert (now.credit, now.peak) == (0.7, 0.9)
 
 
 class Drift:

@@ -8,8 +8,8 @@ from fedtide.models.dense import Mlp
 from fedtide.population.sessions import Fixed
 from fedtide.run.experiment import Experiment
 from fedtide.run.loop import run
+from fedtide.tasks.kinds import Classification
 from fedtide.tasks.losses import CrossEntropy
-from fedtide.tasks.objective import Classification
 from fedtide.training.train import Train
 from tests.worlds import settings_of
 

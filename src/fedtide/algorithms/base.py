@@ -100,9 +100,12 @@ class Algorithm(ABC, Generic[Server, Down, Memory, Upload]):
 
     An algorithm whose server keeps a mean over all clients of something they remember defines `row`, `sent`
     and `changed`, so that the mean follows clients that leave or come.
+
+    `needs` says if it works only where targets are labels, or only where a model has features (`is_split`).
     """
 
     surveys: ClassVar[Literal["never", "begin", "epochs", "end"]] = "never"
+    needs: ClassVar[Literal["nothing", "labels", "features"]] = "nothing"  # of the task
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
         check_is_dataclass(cls, "algorithm")

@@ -55,7 +55,8 @@ class Continuous(Wrapper):
         if self.loss == "kl":
             return others
         old = look(down.teacher).logits.sigmoid()
-        return self.weight * bce(out.logits, old, reduction="none").mean(-1) + others
+        each = bce(out.logits, old, reduction="none").flatten(1).mean(1)
+        return self.weight * each + others
 
     def has_own(self, method: str) -> bool:
         """With "kl" the penalty is the wrapped algorithm's alone, unless a subclass has its own."""

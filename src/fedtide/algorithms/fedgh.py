@@ -45,6 +45,7 @@ class FedGH(Algorithm[Halves, Halves, Nothing | Prototypes, Upload]):
     head_steps: int = 10
 
     surveys = "end"
+    needs = "labels"
 
     def __post_init__(self) -> None:
         require(self.head_lr > 0, "algorithm.head_lr", "positive", self.head_lr)

@@ -29,6 +29,7 @@ class FedLC(Averaging[Nothing | Margins]):
     """Logits are calibrated by how many examples of each label the client holds."""
 
     surveys = "begin"
+    needs = "labels"
 
     tau: float = 1.0
 

@@ -19,6 +19,8 @@ from fedtide.core.types import Batch, Nothing, Outputs, Vector
 class FedNTD(Averaging[Nothing]):
     """FedAvg with a distillation loss: the global model is the teacher, and the true label is left out."""
 
+    needs = "labels"
+
     beta: float = 1.0
     tau: float = 3.0
 

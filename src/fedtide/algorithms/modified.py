@@ -186,6 +186,7 @@ class ModifiedFedDisco(Modified[Nothing | Labels, Described]):
     b: float = 0.1
 
     surveys = "end"
+    needs = "labels"
 
     def __post_init__(self) -> None:
         require(self.a >= 0, "algorithm.a", "zero or positive", self.a)

@@ -26,6 +26,8 @@ class Memory(NamedTuple):
 class Moon(Averaging[Memory]):
     """Features should resemble the global model's and differ from the client's previous ones."""
 
+    needs = "features"
+
     mu: float = 1.0
     tau: float = 0.5
 

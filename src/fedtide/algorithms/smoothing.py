@@ -18,6 +18,8 @@ from fedtide.core.types import Batch, Outputs, Vector
 class LabelSmoothing(Wrapper):
     """Any other algorithm; clients move the share `smoothing` of every target to all labels alike."""
 
+    needs = "labels"
+
     smoothing: float = 0.1  # epsilon
 
     def __post_init__(self) -> None:

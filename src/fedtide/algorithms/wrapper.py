@@ -33,6 +33,10 @@ class Wrapper(Algorithm[Any, Any, Any, Any]):
         return self.of.surveys
 
     @property
+    def needs(self) -> Literal["nothing", "labels", "features"]:  # type: ignore[override]
+        return self.of.needs
+
+    @property
     def weighs(self) -> bool:
         return super().weighs and self.of.weighs
 

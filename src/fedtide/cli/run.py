@@ -93,7 +93,10 @@ def run(
         remark(f"the ranges in [tune] are not used here; fedtide tune {study} searches them")
     if not quiet:
         _announce(plan.name, rounds)
-    with stoppable() as stop, LiveView(plan.name, rounds, console, quiet, plan.names) as live:
+    with (
+        stoppable() as stop,
+        LiveView(plan.name, rounds, console, quiet, plan.names, plan.scale) as live,
+    ):
         outcome = start(watch=live.watch, stop=stop)
     _show(outcome, out / plan.name, profile)
 

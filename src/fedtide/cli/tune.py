@@ -63,7 +63,7 @@ def _progress(plan: Study, quiet: bool) -> Iterator[Callable[[TrialEnded], None]
         def watch(news: TrialEnded) -> None:
             bar.advance(task)
             if not quiet:
-                text = trial_line(named[news.label], news.trial._asdict())
+                text = trial_line(named[news.label], news.trial._asdict(), plan.scale)
                 console.print(text, markup=False, highlight=False, soft_wrap=True)
 
         yield watch

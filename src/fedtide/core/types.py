@@ -66,10 +66,10 @@ class Training(NamedTuple):
 class Scores(NamedTuple):
     """How good a model is on some examples."""
 
-    score: float  # the first metric of the task
+    score: float | None  # the first metric of the task; None where it is not defined
     loss: float
     accuracy: float | None  # None in tasks without right and wrong answers
-    metrics: Mapping[str, float] = {}  # those that the task names
+    metrics: Mapping[str, float | None] = {}  # those that the task names
 
 
 class Model(NamedTuple):
@@ -188,6 +188,20 @@ class Round(NamedTuple):
     t: int
     ids: Ids
     facts: Mapping[str, Any]  # the round's line of the journal
+
+    @property
+    def credit(self) -> float | None:
+        """The clients' training accuracy, or minus their loss in tasks without right and wrong answers.
+
+        None without a cohort. See `fall`.
+        """
+        found: float | None = self.facts.get("train_credit", self.facts["train_accuracy"])
+        return found
+
+
+def fall(before: float, now: float) -> float:
+    """By how much training credit has fallen; relative to what it was, unless that was a share in [0, 1]."""
+    return before - now if 0 <= before <= 1 else (before - now) / abs(before)
 
 
 @dataclass(frozen=True, eq=False)

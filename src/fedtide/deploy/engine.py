@@ -30,6 +30,7 @@ from fedtide.deploy.records import packed, unpacked
 from fedtide.deploy.roster import Roster
 from fedtide.engines.base import Engine, Result, Traits
 from fedtide.engines.kinds import EngineSettings
+from fedtide.tasks.objective import Meters
 from fedtide.tasks.scores import Sums
 from fedtide.tasks.task import Task
 from fedtide.training.messages import AnyAlgorithm, Broadcast, Report
@@ -139,9 +140,9 @@ class Flower(Engine):
     def rows_counted(self, algorithm: AnyAlgorithm, kept: Standing) -> Any:
         return kept.row
 
-    def sums(self, model: Model, examples: Examples) -> Sums:
+    def sums(self, model: Model, examples: Examples, meters: Meters | None = None) -> Sums:
         if not self.settings.tested_by_clients:
-            return super().sums(model, examples)
+            return super().sums(model, examples, meters)
         roster = self.settings.roster
         letters = {
             client: packed({"model": model}, **self._run, client=client) for client in roster.cards

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,8 @@ def serve(
         Cell(cell.settings, deployed(number, cell.experiment, roster, hook))
         for number, cell in enumerate(study.cells)
     )
-    folder = run_study(replace(study, cells=cells), out, 1, _watch).folder.path
+    watch = partial(_watch, study)
+    folder = run_study(replace(study, cells=cells), out, 1, watch).folder.path
     if archive:
         copy_archive(next(folder.glob("cells/*/*/archive")), Path(archive))
     say(f"done: {folder}")
@@ -95,6 +97,9 @@ def deployed(cell: int, e: Experiment, roster: Roster, hook: Hook) -> Experiment
     require(can_test or by_clients, where, must, tests)
     where, must = "evaluation.fairness", "false where clients test"
     require(not (by_clients and e.evaluation.fairness), where, must, True)
+    whole = [score.name for score in e.task.scores if not score.is_mean]
+    must = "means over examples, such as accuracy or loss, where clients test"
+    require(not (by_clients and whole), "task.metrics", must, whole)
     engine = Deployed(
         device=e.engine.device,
         flower=e.engine.flower,
@@ -120,7 +125,7 @@ def _clients(e: Experiment, hook: Hook) -> int:
     return e.data.deal(e.population.groups, e.population.length, e.seed)[1].clients
 
 
-def _watch(news: Progress) -> None:
+def _watch(study: Study, news: Progress) -> None:
     line: Mapping[str, Any] = news.line
     words = [f"{line['cohort']} of {line['population']} clients"]
     for word in ("arrived", "left"):
@@ -129,6 +134,7 @@ def _watch(news: Progress) -> None:
     words += [f"{line[word]} {word}" for word in ("lost", "late", "failed") if word in line]
     words += ["new start"] if "start" in line else []
     words += ["not defended"] if line.get("undefended") else []
-    words += [] if line["accuracy"] is None else [f"accuracy {line['accuracy']:.1%}"]
+    scale, score = study.scale, study.scale.value(line)
+    words += [] if score is None else [f"{scale.name} {scale.text(score)}"]
     words += [f"epsilon {line['epsilon']:.3g}"] if "epsilon" in line else []
     say(f"{news.label}, seed {news.seed}, round {line['t']}: {', '.join(words)}")

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import reduce
 from time import perf_counter
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -40,6 +39,7 @@ from fedtide.data.batches import ClientData, Picks
 from fedtide.engines.fast.chain import chain_of, outputs
 from fedtide.engines.fast.inplace import written_in_place
 from fedtide.engines.malloc import keep_freed_memory
+from fedtide.tasks.objective import Meters
 from fedtide.tasks.scores import Sums
 from fedtide.tasks.task import Task
 from fedtide.training.explain import TRAINING, check_memory, explained
@@ -49,6 +49,7 @@ from fedtide.training.train import BufferPolicy
 
 # Examples per forward pass; fixed, so that sums do not depend on the machine.
 EVALUATION_BLOCK = 1024
+SEQUENCE_BLOCK = 64
 NO_CLIENTS: Ids = np.empty(0, dtype=np.int64)
 ROWS_AT_ONCE = 128  # clients whose memories are fetched together to be added up
 
@@ -213,19 +214,28 @@ class Engine(ABC):
 
     def evaluate(self, model: Model, examples: Examples) -> Scores | None:
         """How good a model is on these examples; None if there are none."""
-        sums = self.sums(model, examples)
-        return self.task.objective.scores(sums) if sums.weight else None
+        objective = self.task.objective
+        meters = Meters(objective) if objective.has_meters else None
+        sums = self.sums(model, examples, meters)
+        return objective.scored(sums, meters) if sums.weight else None
 
-    def sums(self, model: Model, examples: Examples) -> Sums:
-        """What scores follow from: sums over these examples."""
+    def sums(self, model: Model, examples: Examples, meters: Meters | None = None) -> Sums:
+        """What scores follow from: sums over these examples; `meters` see the outputs, too."""
+        objective, size = self.task.objective, evaluation_block(examples)
 
-        def block(first: int) -> Sums:
-            inputs, targets = examples.between(first, first + EVALUATION_BLOCK)
+        def block(first: int) -> tuple[Sums, Tensor | None, Tensor]:
+            inputs, targets = examples.between(first, first + size)
             with torch.no_grad():
-                return self.task.objective.sums(self.outputs(model, inputs), targets)
+                outputs = self.outputs(model, inputs)
+                sums = objective.sums(outputs, targets)
+            return sums, None if meters is None else outputs, targets
 
-        blocks = self.across(block, range(0, len(examples), EVALUATION_BLOCK))
-        return reduce(Sums.plus, blocks, Sums())
+        total = Sums()
+        for sums, answers, targets in self.across(block, range(0, len(examples), size)):
+            total = total.plus(sums)
+            if meters is not None and answers is not None:
+                meters.update(answers, targets)
+        return total
 
     def losses(self, models: Sequence[Model], mixes: Tensor, ids: Ids, t: int) -> Tested:
         """Test weighted sums of models, `mixes` [m, k], on the examples that clients train on in round t.
@@ -253,8 +263,9 @@ class Engine(ABC):
         """One client's mean loss at each model, over all that it holds in round t; then its weight."""
         places = self.data.everything(t, np.array([client])).places[0]
         sums, weight = [0.0] * len(candidates), 0.0
-        for first in range(0, len(places), EVALUATION_BLOCK):
-            index = torch.from_numpy(places[first : first + EVALUATION_BLOCK])
+        size = evaluation_block(self.data.examples)
+        for first in range(0, len(places), size):
+            index = torch.from_numpy(places[first : first + size])
             inputs, targets = self.data.examples.take(index.to(self.data.examples.device))
             weights = self.task.weights(targets)
             weight += len(targets) if weights is None else float(weights.sum())
@@ -344,6 +355,12 @@ class InProcess(Engine):
         with self.fetching():
             inputs, targets = examples.take(torch.from_numpy(index).to(device), luck)
         return Batch(inputs, targets, torch.from_numpy(mask).to(device, torch.get_default_dtype()))
+
+
+def evaluation_block(examples: Examples) -> int:
+    """How many examples a forward pass has: fewer where each has many outputs, as in models of text."""
+    is_sequence = examples.targets.dim() > 1 and not examples.targets.is_floating_point()
+    return SEQUENCE_BLOCK if examples.tensor is None or is_sequence else EVALUATION_BLOCK
 
 
 @contextmanager

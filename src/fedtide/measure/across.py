@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from fedtide.measure.catalogue import settings, varying
 from fedtide.measure.results import COMPARED, ResultRow, Results
+from fedtide.measure.scale import Scale
 from fedtide.measure.statistics import Paired, paired
 from fedtide.record.folder import StudyFolder
 
@@ -89,7 +90,15 @@ class Across:
     def metrics(self) -> list[str]:
         """The metrics that all rows have, the most important one first."""
         rows = [row for group in self.groups for row in group.rows.values()]
-        return [name for name in COMPARED if rows and all(name in row.numbers for row in rows)]
+        if len({row.scale for row in rows}) != 1:  # nothing to compare, or several scores
+            return []
+        names = [rows[0].scale.metric(when) for when in COMPARED]
+        return [name for name in names if all(name in row.numbers for row in rows)]
+
+    @property
+    def scale(self) -> Scale:
+        """The score, if it is the same in all folders."""
+        return self.sides[0].results.scale
 
     def pairs(self, metric: str) -> list[tuple[MatchedRows, list[Paired]]]:
         """For each group the comparison of its folders, p corrected for all of them."""

@@ -36,7 +36,7 @@ class Evaluation:
         No entry if this loss is acceptable. `untrained` is the untrained model's loss on the same examples;
         `before` are the earlier lines of the journal, so a resumed run decides like an uninterrupted one.
         """
-        if loss is None or not loss > TOO_HIGH * untrained():
+        if loss is None or not loss > _too_high(untrained()):
             return {}
         last = next(
             (line.get("diverged", 0) for line in reversed(before) if line["loss"] is not None), 0
@@ -60,6 +60,11 @@ class Evaluation:
     def needs(self, what: Needs) -> bool:
         """Does a probe look at this?"""
         return any(probe.needs == what for probe in self.probes)
+
+
+def _too_high(untrained: float) -> float:
+    """The loss from which training has diverged; a user's own loss may be negative."""
+    return TOO_HIGH * untrained if untrained >= 0 else (2 - TOO_HIGH) * untrained
 
 
 def _probe(given: Any) -> Probe:

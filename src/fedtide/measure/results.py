@@ -6,7 +6,7 @@ summary.json, the table in the terminal, the report, figures and CSV files are a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ from fedtide.measure.metrics import Metric, metrics
 from fedtide.measure.names import names
 from fedtide.measure.problems import SharedProblem, ranks_over, split
 from fedtide.measure.ranks import Ranks
+from fedtide.measure.scale import ACCURACY, Scale, scales
 from fedtide.measure.searched import Searched
 from fedtide.measure.searched import read as read_search
 from fedtide.measure.statistics import Paired, paired
@@ -24,10 +25,7 @@ from fedtide.measure.targets import COSTS, common_target, to_target
 from fedtide.record.folder import CellRecord, StudyFolder, word
 from fedtide.record.line import Line
 
-COMPARED = (
-    "transition_accuracy",
-    "accuracy",
-)  # metrics by which methods are compared, the first ones first
+COMPARED = ("transition_", "")  # scores by which methods are compared, the first ones first
 
 ALL_PAIRS = 12  # rows of a problem; with more, they are only compared with the best one
 
@@ -58,6 +56,7 @@ class ResultRow:
     runs: Mapping[int, list[Line]]  # journal lines by seed
     finished: Sequence[int]  # seeds whose run has ended
     metrics: Mapping[int, Mapping[str, Metric]]  # of finished runs by seed; if none, of all runs
+    scale: Scale = field(default=ACCURACY, kw_only=True)  # the score
 
     @cached_property
     def numbers(self) -> Mapping[str, SeedSpread]:
@@ -68,8 +67,8 @@ class ResultRow:
 
     @cached_property
     def transitions(self) -> Sequence[SeedSpread]:
-        """Accuracy after each change of clients; empty if seeds had different numbers of changes."""
-        return list(self._by_change("transition_accuracy"))
+        """The score after each change of clients; empty if seeds had different numbers of changes."""
+        return list(self._by_change(self.scale.metric("transition_")))
 
     @cached_property
     def recoveries(self) -> Sequence[SeedSpread]:
@@ -77,9 +76,11 @@ class ResultRow:
         return list(self._by_change("recovery_rounds"))
 
     def scores(self, metric: str) -> dict[int, float]:
-        """A metric by seed, of finished runs."""
-        known = self.metrics if self.final else {}
-        return {s: _mean(run[metric]) for s, run in known.items() if run.get(metric, []) != []}
+        """A metric of the score by seed, of finished runs; more is better."""
+        known, sign = self.metrics if self.final else {}, self.scale.sign
+        return {
+            s: sign * _mean(run[metric]) for s, run in known.items() if run.get(metric, []) != []
+        }
 
     @property
     def words(self) -> Mapping[str, str]:
@@ -93,9 +94,10 @@ class ResultRow:
 
     @property
     def merit(self) -> float:
-        """Accuracy after changes of clients, else at the end; minus infinity before the first test."""
-        known = self.numbers.get("transition_accuracy") or self.numbers.get("accuracy")
-        return known.mean if known else float("-inf")
+        """The score after changes of clients, else at the end, more is better; -inf before the first test."""
+        names = [self.scale.metric(when) for when in COMPARED]
+        known = next((self.numbers[name] for name in names if name in self.numbers), None)
+        return self.scale.sign * known.mean if known else float("-inf")
 
     def _with(self, metric: str) -> list[Mapping[str, Metric]]:
         """The metrics of seeds that have this one; an empty list counts as none."""
@@ -117,7 +119,7 @@ class Results:
     about: Mapping[str, Any]  # study.json
     rows: Sequence[ResultRow]
     engines: Sequence[str]  # which engines ran, and why
-    target: float | None = None  # an accuracy that every finished run reached
+    target: float | None = None  # a score that every finished run reached
     cautions: Sequence[str] = ()  # what to know before trusting the numbers
     problems: Sequence[SharedProblem] = ()  # rows by the problem that they solve
     search: Searched | None = None  # how settings were chosen, if fedtide tune chose them
@@ -128,23 +130,34 @@ class Results:
         about, cells = folder.read_json("study.json"), folder.journals()
         ends = [end for cell in cells for end in cell.ends.values()]
         engines = dict.fromkeys(end["engine"] for end in ends if end.get("engine"))
+        scale = scales(about)[0]
         target = common_target(
-            [cell.runs[s] for cell in cells for s in cell.ends if s in cell.runs]
+            [cell.runs[s] for cell in cells for s in cell.ends if s in cell.runs], scale
         )
         settings = _all_settings(folder)
         problems = split(cells, settings)
-        beside = beside_first([cell.runs for cell in cells], [one.rows for one in problems])
+        beside = beside_first([cell.runs for cell in cells], [one.rows for one in problems], scale)
         rounds = int(about["transition_rounds"])
         rows = [
-            ResultRow(n, cell.label, cell.settings, cell.runs, list(cell.ends), found)
+            ResultRow(n, cell.label, cell.settings, cell.runs, list(cell.ends), found, scale=scale)
             for n, cell in enumerate(cells)
-            for found in [_metrics(cell, rounds, target, beside[n])]
+            for found in [_metrics(cell, rounds, scale, target, beside[n])]
         ]
         known = cautions((cell.label, cell.runs) for cell in cells)
         known += mixed(origin for cell in cells for origin in cell.origins.values())
         search = read_search(folder)
         known += validated(settings) + (search.cautions if search else [])
         return cls(about, rows, list(engines), target, known, problems, search)
+
+    @property
+    def scale(self) -> Scale:
+        """The score."""
+        return self.scales[0]
+
+    @property
+    def scales(self) -> list[Scale]:
+        """All scores of the study, the score first."""
+        return scales(self.about)
 
     @property
     def study(self) -> str:
@@ -176,7 +189,8 @@ class Results:
     def compared(self) -> list[str]:
         """The metrics by which the rows are compared, the most important one first."""
         known = [row.numbers for row in self.rows if row.final]
-        return [name for name in COMPARED if known and all(name in row for row in known)]
+        names = [self.scale.metric(when) for when in COMPARED]
+        return [name for name in names if known and all(name in row for row in known)]
 
     @cached_property
     def pairs(self) -> Mapping[str, list[Paired]]:
@@ -203,7 +217,7 @@ class Results:
         """The mean ranks of the methods, if several problems have the same methods."""
         if not self.compared or not all(row.final for row in self.rows):
             return None
-        means = [row.numbers[self.compared[0]].mean for row in self.rows]
+        means = [self.scale.sign * row.numbers[self.compared[0]].mean for row in self.rows]
         return ranks_over(self.problems, [row.settings for row in self.rows], means)
 
     def summary(self) -> dict[str, Any]:
@@ -241,6 +255,7 @@ def ranked(rows: Sequence[ResultRow]) -> list[ResultRow]:
 def _metrics(
     cell: CellRecord,
     transition_rounds: int,
+    scale: Scale,
     target: float | None,
     beside: Mapping[int, Mapping[str, Metric]],
 ) -> dict[int, Mapping[str, Metric]]:
@@ -254,13 +269,13 @@ def _metrics(
         seed: {
             **(
                 cell.ends.get(seed, {}).get("metrics")
-                or metrics(cell.runs[seed], transition_rounds)
+                or metrics(cell.runs[seed], transition_rounds, scale)
             ),
-            **to_target(cell.runs[seed], aim),
+            **to_target(cell.runs[seed], aim, scale),
             **beside.get(seed, {}),
         }
         for seed in chosen
-        if any(line["accuracy"] is not None for line in cell.runs[seed])
+        if any(scale.value(line) is not None for line in cell.runs[seed])
     }
 
 

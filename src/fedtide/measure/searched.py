@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fedtide.measure.names import names
+from fedtide.measure.scale import ACCURACY, Scale
 from fedtide.record.folder import StudyFolder, word
 
-NEAR = 0.01  # a score that much below the best one is nearly as good: a point of accuracy
+NEAR = 0.01  # a score that much below the best one is nearly as good: a point of accuracy, or this share
 EDGE = 0.05  # share of a range at each end that counts as its edge
 
 
@@ -19,7 +20,10 @@ class ChosenSetting(NamedTuple):
     key: str  # such as train.lr
     limits: Mapping[str, Any]  # low, high, log and whole; or values
     value: Any  # that was chosen
-    tried: Sequence[tuple[Any, float]]  # values of finished trials with their scores
+    tried: Sequence[
+        tuple[Any, float]
+    ]  # values of finished trials with their scores, more is better
+    scale: Scale = ACCURACY  # the score
 
     @property
     def range(self) -> str:
@@ -30,7 +34,8 @@ class ChosenSetting(NamedTuple):
     def near(self) -> list[Any]:
         """The values of trials that scored nearly as high as the best one."""
         best = max(score for _, score in self.tried)
-        return [value for value, score in self.tried if score >= best - NEAR]
+        near = NEAR if self.scale.is_accuracy else NEAR * abs(best)
+        return [value for value, score in self.tried if score >= best - near]
 
     @property
     def flatness(self) -> str:
@@ -67,6 +72,7 @@ class Method(NamedTuple):
     settings: Mapping[str, Any]
     choices: Sequence[ChosenSetting]
     trials: Sequence[Mapping[str, Any]]
+    scale: Scale = ACCURACY  # the score
 
     def count(self, ended: str) -> int:
         """How many trials finished, were pruned or diverged."""
@@ -74,7 +80,7 @@ class Method(NamedTuple):
 
     @property
     def score(self) -> float | None:
-        """The score of the chosen values."""
+        """The score of the chosen values, negative where less is better."""
         return max((t["score"] for t in self.trials if t["score"] is not None), default=None)
 
     @property
@@ -90,6 +96,7 @@ class Searched(NamedTuple):
     seed: Sequence[int]
     score: Sequence[str]
     methods: Sequence[Method]
+    scale: Scale = ACCURACY
 
     @property
     def cautions(self) -> list[str]:
@@ -126,13 +133,13 @@ def searched(tuned: Mapping[str, Any]) -> Searched | None:
     cells = [cell for cell in tuned.get("cells", []) if cell.get("trials")]
     if not cells:
         return None
-    said = names([cell["settings"] for cell in cells])
+    said, scale = names([cell["settings"] for cell in cells]), Scale(**tuned.get("scale", {}))
     methods = [
-        Method(name, cell["settings"], list(_choices(cell)), cell["trials"])
+        Method(name, cell["settings"], list(_choices(cell, scale)), cell["trials"], scale)
         for name, cell in zip(said, cells, strict=True)
     ]
     return Searched(
-        str(tuned.get("budget", "")), tuned.get("seed", []), tuned.get("score", []), methods
+        str(tuned.get("budget", "")), tuned.get("seed", []), tuned.get("score", []), methods, scale
     )
 
 
@@ -142,8 +149,8 @@ def read(folder: StudyFolder) -> Searched | None:
     return searched(folder.read_json("tuned.json")) if known else None
 
 
-def _choices(cell: Mapping[str, Any]) -> Iterator[ChosenSetting]:
+def _choices(cell: Mapping[str, Any], scale: Scale) -> Iterator[ChosenSetting]:
     finished = [trial for trial in cell["trials"] if trial["score"] is not None]
     for key, limits in cell["ranges"].items():
         tried = [(trial["values"][key], trial["score"]) for trial in finished]
-        yield ChosenSetting(key, limits, cell["values"][key], tried)
+        yield ChosenSetting(key, limits, cell["values"][key], tried, scale)

@@ -5,6 +5,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from fedtide.measure.metrics import Metric, against
+from fedtide.measure.scale import ACCURACY, Scale
 from fedtide.record.line import Line
 
 
@@ -29,7 +30,9 @@ def summarised(
 
 
 def beside_first(
-    runs: Sequence[Mapping[int, Sequence[Line]]], problems: Sequence[Sequence[int]]
+    runs: Sequence[Mapping[int, Sequence[Line]]],
+    problems: Sequence[Sequence[int]],
+    scale: Scale = ACCURACY,
 ) -> list[dict[int, dict[str, list[float]]]]:
     """For each cell and seed, its run compared with that of its problem's first cell (Eqs. 31-32 of DIMC).
 
@@ -37,7 +40,11 @@ def beside_first(
     """
     first = {number: runs[rows[0]] for rows in problems for number in rows}
     return [
-        {seed: against(run, first[n][seed]) for seed, run in cell.items() if seed in first[n]}
+        {
+            seed: against(run, first[n][seed], scale=scale)
+            for seed, run in cell.items()
+            if seed in first[n]
+        }
         for n, cell in enumerate(runs)
     ]
 

@@ -1,11 +1,11 @@
-"""Rounds, simulated seconds and joules until a run reaches an accuracy that all runs reach."""
+"""Rounds, simulated seconds and joules until a run reaches a score that all runs reach."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
-from fedtide.measure.metrics import Metric
+from fedtide.measure.metrics import Metric, evaluated
+from fedtide.measure.scale import ACCURACY, Scale
 from fedtide.record.line import Line
 
 COSTS: dict[str, Callable[[Line], float]] = {
@@ -15,20 +15,26 @@ COSTS: dict[str, Callable[[Line], float]] = {
 }
 
 
-def common_target(runs: Sequence[Sequence[Line]]) -> float | None:
-    """The highest whole percentage that every run reached; None if clients change or nothing is learnt.
+def common_target(runs: Sequence[Sequence[Line]], scale: Scale = ACCURACY) -> float | None:
+    """The best score that every run reached, an accuracy in whole percents; None if clients change.
 
-    If clients change, an accuracy of one session says nothing about the next: see `recovery_rounds`.
+    If clients change, the score of one session says nothing about the next: see `recovery_rounds`. None also
+    if nothing is learnt.
     """
     if not runs or any(len(lines) < 2 for lines in runs):
         return None
     if any(line["session"] != lines[0]["session"] for lines in runs for line in lines):
         return None
-    peaks = [max((line["accuracy"] or 0.0 for line in lines), default=0.0) for lines in runs]
-    return math.floor(100 * min(peaks)) / 100 or None
+    scores = [[line.score for line in evaluated(lines, scale)] for lines in runs]
+    if not all(scores):
+        return None
+    worst = scale.sign * min(scale.sign * scale.best(found) for found in scores)
+    return scale.rounded(worst) or None
 
 
-def to_target(lines: Sequence[Line], target: float | None) -> dict[str, Metric]:
+def to_target(
+    lines: Sequence[Line], target: float | None, scale: Scale = ACCURACY
+) -> dict[str, Metric]:
     """The costs of a run up to the first test at or above the target; costs of zero are left out."""
     if target is None:
         return {}
@@ -36,6 +42,6 @@ def to_target(lines: Sequence[Line], target: float | None) -> dict[str, Metric]:
     for line in lines:
         for name, cost in COSTS.items():
             spent[name] += cost(line)
-        if line["accuracy"] is not None and line["accuracy"] >= target:
+        if (score := scale.value(line)) is not None and scale.is_reached(score, target):
             break
     return {name: total for name, total in spent.items() if total}

@@ -24,8 +24,8 @@ _OTHER_MODEL = "Choose a model for such data; linear and mlp take numbers of any
 class MadeFor(NamedTuple):
     """What a model is built for: the arguments of `ModelSpec.build`."""
 
-    shape: Shape
-    classes: int
+    shape: Shape  # of one input; () where inputs have names
+    classes: int  # outputs of the model: one for each label, or for each number of a target
     vocabulary: int = 0
 
 
@@ -56,7 +56,7 @@ class ModelSpec(ABC):
 
     @abstractmethod
     def build(self, shape: Shape, classes: int, vocabulary: int = 0) -> nn.Module:
-        """Make a model for inputs of this shape; its weights are drawn from torch's generator."""
+        """Make a model with `classes` outputs; its weights are drawn from torch's generator."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedtide.core.errors import ConfigError, require
 from fedtide.core.rng import stream
-from fedtide.core.types import Crowd, Ids, Round, Session
+from fedtide.core.types import Crowd, Ids, Round, Session, fall
 from fedtide.population.laws import Beta
 from fedtide.population.process import SLACK, Participation
 from fedtide.population.uniform import Uniform
@@ -24,7 +24,9 @@ class Who(NamedTuple):
 
     inner: Any  # the state of the process that it wraps
     q: float  # the probability of a snapshot
-    accuracy: float  # the last round's training accuracy; Delta of Algorithm 2
+    credit: (
+        float | None
+    )  # the last round's training accuracy, Delta of Algorithm 2, or other credit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +35,9 @@ class Fast(Participation):
 
     `adaptive` is Algorithm 2: q starts at 0 and grows by `lambda` times the fall of the training
     accuracy from one round to the next (mean over the cohort of each client's accuracy on the batches of
-    its round; the authors' code keeps a running mean over a client's epoch). A round without a cohort
-    changes nothing.
+    its round; the authors' code keeps a running mean over a client's epoch). In tasks without right and
+    wrong answers the loss takes the place of the accuracy, and its growth is relative. A round without a
+    cohort changes nothing.
 
     A snapshot's cohort is uniform: `clients`, or a `rate` of the clients that exist, 10% by default. In
     practice some clients do not answer, so the paper asks more clients than it needs and waits longer: with
@@ -85,7 +88,7 @@ class Fast(Participation):
 
     def start(self, crowd: Crowd, seed: int) -> Who:
         q = 1 / self.interval if self.interval else self.q
-        return Who(self.of.start(crowd, seed), q, 0.0)
+        return Who(self.of.start(crowd, seed), q, None)
 
     def check(self, session: Session) -> None:
         self.of.check(session)
@@ -123,8 +126,9 @@ class Fast(Participation):
 
     def observe(self, who: Who, done: Round) -> Who:
         who = who._replace(inner=self.of.observe(who.inner, done))
-        accuracy = done.facts["train_accuracy"]
-        if not self.adaptive or accuracy is None:
+        credit = done.credit
+        if not self.adaptive or credit is None:
             return who
-        q = min(1.0, max(0.0, who.q + self.lambda_ * (who.accuracy - accuracy)))  # lines 4-5
-        return who._replace(q=q, accuracy=accuracy)  # line 6
+        lost = 0.0 if who.credit is None else fall(who.credit, credit)
+        q = min(1.0, max(0.0, who.q + self.lambda_ * lost))  # lines 4-5
+        return who._replace(q=q, credit=credit)  # line 6

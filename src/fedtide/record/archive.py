@@ -54,7 +54,7 @@ def write_archive(folder: Path, stored: StoredArchive, layout: Layout) -> None:
             {
                 "file": name,
                 "session": past.session,
-                "accuracy": past.accuracy,
+                "credit": past.credit,
                 "clients": past.clients.tolist(),
             }
         )
@@ -94,7 +94,7 @@ def read_archive(folder: Path, like: Model, layout: Layout) -> StoredArchive:
             Past(
                 int(one["session"]),
                 *_read(folder / str(one["file"]), like, layout),
-                float(one["accuracy"]),
+                float(one["credit"]),
                 np.array(one["clients"], dtype=np.int64),
             )
             for one in told["sessions"]
@@ -109,6 +109,12 @@ def read_archive(folder: Path, like: Model, layout: Layout) -> StoredArchive:
 
 
 def _own_models(folder: Path, like: Model, layout: Layout) -> StoredArchive:
+    inner = folder / "archive"
+    if (inner / ABOUT).exists():  # a run's folder
+        raise ConfigError(
+            f"start.archive must be the archive of an earlier run. Got {str(folder)!r}, the folder of a run. "
+            f"Write {str(inner)!r}."
+        )
     paths = sorted(folder.glob("*.safetensors"))
     if not paths:
         raise ConfigError(

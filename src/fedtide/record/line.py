@@ -51,12 +51,14 @@ class RoundKeys(TypedDict):
     ]
     accuracy: Annotated[
         float | None,
-        "Test accuracy, on test examples of the labels that the session's clients hold; null if not tested.",
+        "Test accuracy, on test examples of the labels that the session's clients hold; null if not tested, "
+        "and in tasks whose answers are not right or wrong.",
     ]
     loss: Annotated[float | None, "Test loss on the same examples; null if not tested."]
     train_accuracy: Annotated[
         float | None,
-        "Accuracy on the batches that clients trained on, the mean over the cohort; null without a cohort.",
+        "Accuracy on the batches that clients trained on, the mean over the cohort; null without a cohort, "
+        "and in tasks whose answers are not right or wrong.",
     ]
     train_loss: Annotated[float | None, "The loss on the same batches, without penalties."]
     lr: Annotated[float, "The learning rate of the round."]
@@ -72,6 +74,20 @@ class RoundKeys(TypedDict):
 class EvaluationKeys(TypedDict, total=False):
     """Where the model is tested."""
 
+    score: Annotated[
+        float | None,
+        "The first metric of the [task](tasks.md#scores), unless that is the accuracy; null where it is not "
+        "defined, as the AUROC of a single label.",
+    ]
+    metrics: Annotated[dict[str, float | None], "Every metric that the task names."]
+    untrained_score: Annotated[
+        float | None, "Beside `score`: that of the untrained model on the same examples."
+    ]
+    train_credit: Annotated[
+        float,
+        "In tasks whose answers are not right or wrong: minus the training loss, the mean over examples and "
+        "then over the cohort.",
+    ]
     diverged: Annotated[
         int,
         "In how many evaluations in a row, this one included, the test loss was more than ten times the "

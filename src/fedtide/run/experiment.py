@@ -19,6 +19,7 @@ from fedtide.guard.faults import Faults
 from fedtide.guard.gate import Gate
 from fedtide.guard.privacy import Privacy
 from fedtide.measure.evaluation import Evaluation
+from fedtide.measure.scale import Scale
 from fedtide.network.plan import IdealNetwork, Network
 from fedtide.population.participation import Full, Participation, Uniform
 from fedtide.population.sessions import Fixed, Population
@@ -26,7 +27,8 @@ from fedtide.record.checkpoint import Checkpointing
 from fedtide.run.kinds import KINDS
 from fedtide.starts.base import Start
 from fedtide.starts.previous import Previous
-from fedtide.tasks.objective import Classification, Objective
+from fedtide.tasks.kinds import Classification
+from fedtide.tasks.objective import Objective
 from fedtide.training.messages import AnyAlgorithm
 from fedtide.training.train import Train
 
@@ -65,6 +67,7 @@ class Experiment:
             self.gate.check_cohorts(self._cohorts())
         self.gate.check(self.algorithm)
         self._check_start()
+        self._check_task()
         require(
             self.evaluation.on == "test" or self.data.validates,
             "evaluation.on",
@@ -84,6 +87,23 @@ class Experiment:
         )
         if isinstance(self.engine, RaySettings) and self.engine.adds:
             self._check_sums()
+
+    def _check_task(self) -> None:
+        """Does the task have the labels and the accuracy that algorithm and start need?"""
+        name, task = type(self.algorithm).__name__, type(self.task).__name__.lower()
+        require(
+            self.task.has_labels or self.algorithm.needs != "labels",
+            "algorithm",
+            f"one that works without labels, as the task {task!r} has none",
+            name,
+            "Use another algorithm, or task.kind = 'classification'.",
+        )
+        require(
+            self.task.has_answers or not self.start.needs_accuracy,
+            "start.pilot",
+            f"'average', 'ema' or a file: the task {task!r} has no training accuracy",
+            "good",
+        )
 
     def _check_start(self) -> None:
         """Settle the trigger "auto"; refuse a pilot that is as long as the whole run."""
@@ -165,6 +185,11 @@ class Experiment:
         """Faults, attack, defence and privacy, which stand between clients and server."""
         kinds = (self.faults, self.attack, self.defence, self.privacy)
         return Gate(*kinds, self.seed, self.engine.is_real)
+
+    @property
+    def scale(self) -> Scale:
+        """The score by which models are judged: the first of the task."""
+        return Scale.all_of(self.task)[0]
 
     @property
     def adds(self) -> bool:

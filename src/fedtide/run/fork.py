@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from math import isnan
 from statistics import fmean
 from typing import Any, NamedTuple
 
 from fedtide.core.errors import memory_explained, require
 from fedtide.core.types import Round, Session
+from fedtide.measure.scale import ACCURACY, Scale
 from fedtide.population.live import Live
 from fedtide.record.line import Line
 from fedtide.run import round as rounds
@@ -37,11 +39,13 @@ class Branch(NamedTuple):
     start: int  # the number of the start in the study, from 0
     lines: Sequence[Line]
     bill: Mapping[str, float]  # what gradient rounds and tests of this start cost
+    scale: Scale = ACCURACY
 
     @property
-    def accuracy(self) -> float:
-        """The mean accuracy over the rounds in which the model was tested."""
-        tested = [line["accuracy"] for line in self.lines if line["accuracy"] is not None]
+    def score(self) -> float:
+        """The mean score over the rounds in which the model was tested."""
+        scores = [self.scale.value(line) for line in self.lines]
+        tested = [score for score in scores if score is not None]
         return fmean(tested) if tested else float("nan")
 
 
@@ -53,8 +57,8 @@ class Fork(NamedTuple):
 
     @property
     def regrets(self) -> list[float]:
-        """How far the accuracy of each start is below that of the best one, here in hindsight."""
-        found = [branch.accuracy for branch in self.branches]
+        """By how much the score of each start is worse than that of the best one, here in hindsight."""
+        found = [branch.scale.sign * branch.score for branch in self.branches]
         return [max(found) - one for one in found]
 
 
@@ -102,7 +106,8 @@ def fork(
                         played(e, world, t, before, kept, lines, number, follower, span)
                         for number, follower in enumerate(followers)
                     ]
-                forks += [Fork(t, begun)] if is_choice else []
+                has_tests = not isnan(begun[0].score)  # all branches have the same clients
+                forks += [Fork(t, begun)] if is_choice and has_tests else []
             elif t == session.first:
                 for follower in followers:
                     follower.era = follower.era.changed(session.clients, now.model)
@@ -145,7 +150,7 @@ def played(
     length: int,
 ) -> Branch:
     """The rounds after a start in round t, from a copy of the state before it."""
-    e = replace(e, start=follower.start)
+    e = replace(e, start=follower.start, evaluation=replace(e.evaluation, every=1))
     world.engine.memory = copy_of(kept)
     now = follower.at(before) if number else before
     done: list[Line] = []
@@ -158,7 +163,7 @@ def played(
             follower.era, follower.archive, bill = now.era, now.archive, start[1]
         now, line = played_round(e, world, at, session, now, start, [*lines, *done])
         done.append(line)
-    return Branch(number, done, bill)
+    return Branch(number, done, bill, e.scale)
 
 
 def played_round(

@@ -11,7 +11,8 @@ from torch import nn
 
 from fedtide.core.layout import Layout
 from fedtide.core.types import Dataset, Model
-from fedtide.measure.metrics import Metric, metrics
+from fedtide.measure.metrics import Metric, evaluated, metrics
+from fedtide.measure.scale import Scale
 from fedtide.record.archive import StoredArchive, write_archive
 from fedtide.record.line import Line
 from fedtide.record.model import described_model, filled
@@ -49,24 +50,29 @@ class History:
 
     def about_model(self) -> dict[str, Any]:
         """What the final model's file says about it, as JSON."""
-        tested = [line for line in self.rounds if line["accuracy"] is not None]
-        score = {"name": "accuracy", "value": tested[-1]["accuracy"]} if tested else None
+        tested = evaluated(self.rounds, self.scale)
+        score = {"name": self.scale.name, "value": tested[-1].score} if tested else None
         e = self.experiment
         told = described_model(e.train.model, made_for(self.sample, e.task), self.sample)
         return {**told, "seed": e.seed, "rounds": len(self.rounds), "score": score}
 
     def metrics(self, transition_rounds: int = 10) -> dict[str, Metric]:
-        """Accuracy, accuracy after transitions, time: see `fedtide.measure.metrics`."""
-        return metrics(self.rounds, transition_rounds)
+        """The score, the score after transitions, time: see `fedtide.measure.metrics`."""
+        return metrics(self.rounds, transition_rounds, self.scale)
+
+    @property
+    def scale(self) -> Scale:
+        """The score of the task."""
+        return self.experiment.scale
 
     def to_pandas(self) -> DataFrame:
         """One row per round, one column per number of the journal."""
         return frame([({}, self.rounds)])
 
     def plot(self) -> Figure:
-        """Test accuracy and loss over the rounds, as a Plotly figure."""
-        return figure(self.rounds)
+        """Score and loss on the test set over the rounds, as a Plotly figure."""
+        return figure(self.rounds, self.scale)
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        return card(type(self.experiment.algorithm).__name__, self.engine, self.rounds)
+        return card(type(self.experiment.algorithm).__name__, self.engine, self.rounds, self.scale)

@@ -20,9 +20,9 @@ from fedtide.population.participation import PARTICIPATION
 from fedtide.show.trackers import TRACKERS
 from fedtide.starts import STARTS, TRIGGERS
 from fedtide.starts.archive import RETENTION
+from fedtide.tasks.kinds import OBJECTIVES
 from fedtide.tasks.losses import LOSSES
-from fedtide.tasks.objective import OBJECTIVES
-from fedtide.tasks.scores import SCORES
+from fedtide.tasks.named import SCORES
 from fedtide.training.optimisers import RULES
 from fedtide.training.schedules import SCHEDULES
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from fedtide.core.errors import require
 from fedtide.measure.names import names
+from fedtide.measure.scale import ACCURACY, Scale
 from fedtide.run.fork import Forked, Watch, fork
 from fedtide.run.study import Cell, Study
 
@@ -31,13 +32,14 @@ class StudyRegret:
     problem: str
     starts: tuple[str, ...]  # their names; the run of the first one is followed
     runs: Mapping[int, Forked]  # by seed
+    scale: Scale = ACCURACY
 
     @property
     def totals(self) -> list[list[float]]:
-        """The mean regret over the changes of each seed's run, in points, for each start."""
+        """The mean regret over the changes of each seed's run, of accuracies in points, for each start."""
         return [
             [
-                100 * fmean(one.regrets[number] for one in run.forks)
+                self.scale.factor * fmean(one.regrets[number] for one in run.forks)
                 for run in self.runs.values()
                 if run.forks
             ]
@@ -55,7 +57,7 @@ class StudyRegret:
                     "forks": [
                         {
                             "t": one.t,
-                            "accuracy": [branch.accuracy for branch in one.branches],
+                            self.scale.metric(): [branch.score for branch in one.branches],
                             "regret": one.regrets,
                             "cost": [
                                 {name: branch.bill[name] for name in BILL if name in branch.bill}
@@ -78,7 +80,7 @@ def fork_study(study: Study, rounds: int, watch: Watch = lambda: None) -> list[S
         runs = {seed: fork(replace(e, seed=seed), starts, rounds, watch) for seed in study.seeds}
         labels = names([{"start": cell.settings["start"]} for cell in cells])
         posed = [str(v) for name, v in cells[0].settings.items() if name != "start"]
-        found.append(StudyRegret(", ".join(posed), tuple(labels), runs))
+        found.append(StudyRegret(", ".join(posed), tuple(labels), runs, study.scale))
     return found
 
 

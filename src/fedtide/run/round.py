@@ -15,7 +15,7 @@ import torch
 
 from fedtide.algorithms.base import Change
 from fedtide.core.rng import torch_seed
-from fedtide.core.types import Cohort, Ids, Model, Plan, Round, Session, Work
+from fedtide.core.types import Cohort, Ids, Model, Plan, Round, Scores, Session, Work
 from fedtide.engines.base import Result
 from fedtide.guard.gate import Gate
 from fedtide.measure.fairness import fairness, participations
@@ -183,8 +183,17 @@ def evaluate(
     scores = world.evaluate(asked.t, model)
     if scores is None:
         return {"accuracy": None, "loss": None}
-    facts = {"accuracy": scores.accuracy, "loss": scores.loss}
-    return facts | e.evaluation.judged(scores.loss, before, world.untrained_loss)
+    return score_facts(e, world, scores) | e.evaluation.judged(
+        scores.loss, before, lambda: world.untrained.loss
+    )
+
+
+def score_facts(e: Experiment, world: World, scores: Scores) -> dict[str, Any]:
+    """What the journal says about a test."""
+    facts: dict[str, Any] = {"accuracy": scores.accuracy, "loss": scores.loss}
+    if not e.scale.is_accuracy:
+        facts |= {"score": scores.score, "untrained_score": world.untrained.score}
+    return facts | ({"metrics": dict(scores.metrics)} if scores.metrics else {})
 
 
 def line_of(asked: Asked, done: Done, scores: Mapping[str, Any]) -> Line:

@@ -14,6 +14,7 @@ import torch
 from fedtide.core.errors import require
 from fedtide.core.machine import cpu_count
 from fedtide.measure.names import names
+from fedtide.measure.scale import Scale
 from fedtide.record.folder import labelled
 from fedtide.record.settings import plain
 from fedtide.run.experiment import Experiment
@@ -81,8 +82,20 @@ class Study:
         require(
             bool(self.cells), "case", "a list of at least one", "none", "Leave it out, or add one."
         )
+        scores = list(dict.fromkeys(tuple(Scale.all_of(c.experiment.task)) for c in self.cells))
+        require(
+            len(scores) == 1,
+            "task.metrics",
+            "the same in all settings of a study, so that they can be compared",
+            [[scale.name for scale in found] for found in scores],
+        )
         distinct = len(set(self.seeds)) == len(self.seeds)
         require(distinct, "compare.seed", "without repetition", list(self.seeds))
+
+    @property
+    def scale(self) -> Scale:
+        """The score by which models are judged."""
+        return self.cells[0].experiment.scale
 
     @property
     def settings(self) -> list[tuple[str, Experiment]]:
@@ -145,6 +158,7 @@ def about(study: Study, name: str = "") -> dict[str, Any]:
             }
             for cell in study.cells
         ],
+        "scores": [scale._asdict() for scale in Scale.all_of(study.cells[0].experiment.task)],
         **_part(study),
         "published": [dict(row) for row in study.published],
         "environment": {

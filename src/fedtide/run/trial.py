@@ -10,7 +10,8 @@ from time import monotonic
 from typing import Any, Literal, NamedTuple
 
 from fedtide.core.errors import TrainingError
-from fedtide.measure.metrics import costs, metrics
+from fedtide.measure.metrics import costs, evaluated, metrics
+from fedtide.measure.scale import Scale
 from fedtide.record.checkpoint import Checkpoints, Stopped
 from fedtide.record.files import write_json, writing
 from fedtide.record.folder import StudyFolder
@@ -29,7 +30,8 @@ class Trial(NamedTuple):
     number: int
     values: Mapping[str, Any]
     ended: Literal["finished", "pruned", "diverged"]
-    score: float | None  # mean over the seeds; None unless the trial finished
+    # Mean over the seeds, negative where less is better; None unless the trial finished.
+    score: float | None
     checks: Sequence[
         float | None
     ]  # scores after each quarter of each seed's run, as far as it came
@@ -58,6 +60,11 @@ class TrialPlan(NamedTuple):
     transition_rounds: int
     place: str  # of its folder in that of the search
     made: Mapping[str, str]  # code, data and machine
+
+    @property
+    def scale(self) -> Scale:
+        """The score of the task."""
+        return self.experiments[0].scale
 
 
 class TrialEnded(NamedTuple):
@@ -96,8 +103,8 @@ class Checks:
         before = len(self.found) % PARTS
         part = PARTS * (line["t"] + 1) // self._length
         is_last = line["t"] + 1 == self._length
-        if part > before and (is_last or line["accuracy"] is not None):
-            score = score_of(self._lines, self._job.score, self._job.transition_rounds)
+        if part > before and (is_last or self._job.scale.value(line) is not None):
+            score = score_of(self._lines, self._job)
             self.found += [None] * (part - before - 1) + [score]
             self._check(len(self.found) - 1, score)
 
@@ -107,14 +114,18 @@ class Checks:
             raise Worse
 
 
-def score_of(lines: Sequence[Line], name: str, transition_rounds: int) -> float | None:
-    """A metric of the rounds so far, the mean over sessions if it has several; None if it has none yet."""
-    if all(line["accuracy"] is None for line in lines):
+def score_of(lines: Sequence[Line], job: TrialPlan) -> float | None:
+    """A trial's metric of the rounds so far, the mean over sessions if it has several; None without a test.
+
+    It is negative where less is better.
+    """
+    scale = job.scale
+    if not evaluated(lines, scale):
         return None
-    found = metrics(lines, transition_rounds)[name]
+    found = metrics(lines, job.transition_rounds, scale)[job.score]
     if isinstance(found, list):
-        return fmean(found) if found else None
-    return found
+        return scale.sign * fmean(found) if found else None
+    return scale.sign * found
 
 
 def bars(trials: Sequence[Trial], checks: int) -> list[float | None]:
@@ -186,4 +197,4 @@ def _score(
         history = run(e, journal, checks.watch, checkpoints)
     finally:
         journal.close()
-    return score_of(history.rounds, job.score, job.transition_rounds)
+    return score_of(history.rounds, job)

@@ -69,7 +69,7 @@ class Search:
             return self.tune.score
         e = self.cell.experiment
         changes = e.population.announced and len(list(e.sessions())) > 1
-        return "transition_accuracy" if changes else "accuracy"
+        return self.study.scale.metric("transition_" if changes else "")
 
     def next(self, made: Mapping[str, str]) -> Iterator[TrialPlan]:
         """The next group of trials; none if the budget is used up."""
@@ -168,6 +168,7 @@ class Tuned:
             "budget": self.searches[0].tune.budget,
             "seed": list(seeds_of(self.searched)),
             "score": list(dict.fromkeys(one.score for one in self.searches)),
+            "scale": self.searched.scale._asdict(),
             "cells": [one.as_json() for one in self.searches],
         }
 

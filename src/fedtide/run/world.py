@@ -37,6 +37,7 @@ from fedtide.core.types import (
 from fedtide.data.batches import ClientData
 from fedtide.engines.base import Engine, Result
 from fedtide.run.experiment import Experiment
+from fedtide.tasks.task import Task
 from fedtide.training.explain import check_report, explained
 from fedtide.training.gradient import by_backward
 from fedtide.training.messages import AnyAlgorithm
@@ -59,7 +60,7 @@ class World:
     population: int = 0  # clients that exist now
     _known_traffic: dict[Any, tuple[int, int]] = field(default_factory=dict)
     met: set[int] = field(default_factory=set)  # clients that have received frozen buffers
-    _untrained: dict[Any, float] = field(default_factory=dict)
+    _untrained: dict[Any, Scores] = field(default_factory=dict)
 
     @classmethod
     def build(cls, e: Experiment) -> World:
@@ -76,6 +77,7 @@ class World:
         dataset = e.gate.poisoned(dataset.to(device).prepared(PREPARED_BYTES), holdings)
         task = e.train.task(dataset, e.seed, device, e.task)
         e.privacy.check_buffers(task.initial.buffers, e.train.buffers)
+        check_task(e, task, dataset)
         clients = ClientData(dataset.train, holdings, e.train, e.seed)
         engine = e.engine.build(task, clients, e.train, e.algorithm)
         hostile = e.attack.members(holdings.clients, e.seed)
@@ -264,11 +266,12 @@ class World:
             )
         return scores
 
-    def untrained_loss(self) -> float:
-        """The untrained model's loss on the test examples of the session; computed once for each set."""
+    @property
+    def untrained(self) -> Scores:
+        """The untrained model's scores on the test examples of the session; computed once for each set."""
         if self._tested not in self._untrained:
             tested = self.engine.evaluate(self.initial, self.test)
-            self._untrained[self._tested] = math.nan if tested is None else tested.loss
+            self._untrained[self._tested] = tested or Scores(None, math.nan, None)
         return self._untrained[self._tested]
 
     def gradients(self, ids: Ids, model: Model, t: int) -> Tensor:
@@ -300,6 +303,24 @@ class World:
             for label, scores in found.items()
             if scores and scores.accuracy is not None
         }
+
+
+def check_task(e: Experiment, task: Task, dataset: Dataset) -> None:
+    """Raise a `ConfigError` if algorithm or evaluation need what task, model and data do not have."""
+    name = type(e.algorithm).__name__
+    require(
+        e.algorithm.needs != "features" or task.has_features or e.task.has_labels,
+        "train.model",
+        f"in two halves, embed and head, for {name}, which compares features",
+        task.name,
+        "Give it `embed`, `head` and `is_split = True`, or use another algorithm.",
+    )
+    require(
+        not e.evaluation.fairness or (dataset.classes > 0 and e.task.has_answers),
+        "evaluation.fairness",
+        "false where examples have no labels or answers are not right or wrong",
+        True,
+    )
 
 
 def idle_upload(algorithm: AnyAlgorithm, down: Any, survey: Survey) -> Any:

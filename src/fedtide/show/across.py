@@ -8,10 +8,11 @@ from rich.table import Table
 from rich.text import Text
 
 from fedtide.measure.across import Across
+from fedtide.measure.scale import Scale
 from fedtide.measure.statistics import Paired
-from fedtide.show.columns import NONE, percent
+from fedtide.show.columns import NONE, measured, percent
 from fedtide.show.report.headline import points
-from fedtide.show.report.pairs import TITLES, probability
+from fedtide.show.report.pairs import probability, titles
 
 SHOWN = 40  # letters of a value
 
@@ -36,7 +37,9 @@ def _short(value: str) -> str:
 def results_tables(found: Across) -> Iterator[Table]:
     """For each metric, the means of every setting in every folder, and their difference."""
     for metric in found.metrics:
-        title = f"{TITLES[metric]} (%): mean ± std over seeds"
+        unit = " (%)" if found.scale.is_accuracy else ""
+        title = f"{titles(found.scale)[metric]}{unit}: mean ± std over seeds"
+        text = percent if found.scale.is_accuracy else measured
         table = Table(title=title, title_justify="left", box=None, pad_edge=False)
         table.add_column("setting", overflow="fold")
         for side in found.sides:
@@ -46,19 +49,20 @@ def results_tables(found: Across) -> Iterator[Table]:
             table.add_column("p (Holm)", justify="right")
         for group, pairs in found.pairs(metric):
             cells = [
-                percent(group.rows[n].numbers[metric]) if n in group.rows else NONE
+                text(group.rows[n].numbers[metric]) if n in group.rows else NONE
                 for n in range(len(found.sides))
             ]
-            table.add_row(group.name, *cells, *(_pair(pairs) if len(cells) == 2 else []))
+            told = _pair(pairs, found.scale) if len(cells) == 2 else []
+            table.add_row(group.name, *cells, *told)
         yield table
 
 
-def _pair(pairs: list[Paired]) -> list[str]:
+def _pair(pairs: list[Paired], scale: Scale) -> list[str]:
     """The second folder minus the first one, with half of its 95 % interval."""
     if not pairs:
         return [NONE, NONE]
-    sign = -1 if pairs[0].first == 0 else 1
-    gap = f"{100 * sign * pairs[0].difference:+.1f} ± {100 * pairs[0].margin:.1f}"
+    sign = scale.sign * (-1 if pairs[0].first == 0 else 1)
+    gap = scale.apart(sign * pairs[0].difference, pairs[0].margin, "+")
     return [gap, probability(pairs[0].p_holm)]
 
 
@@ -73,7 +77,8 @@ def headlines(found: Across) -> list[str]:
         for pair in pairs:
             first, second = found.sides[pair.first].title, found.sides[pair.second].title
             said.append(
-                f"{group.name}: {first} is ahead of {second} by {points(pair)} ({pair.seeds} seeds)."
+                f"{group.name}: {first} is ahead of {second} by {points(pair, found.scale)} "
+                f"({pair.seeds} seeds)."
                 if pair.is_clear
                 else f"{group.name}: {pair.seeds} seeds cannot tell {first} and {second} apart."
             )

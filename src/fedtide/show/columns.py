@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from fedtide.measure.results import ResultRow, Results, SeedSpread
+from fedtide.measure.scale import ACCURACY, Scale
 
 NONE = "–"  # noqa: RUF001 (a dash, where there is no number)
 
@@ -60,14 +61,47 @@ def _digits(number: float, scale: float) -> str:
     return f"{number:,.{2 - size}f}"
 
 
-COLUMNS = (
-    Column(
-        "transition_accuracy", "after a change of clients (%)", "after\nchanges %", max, percent
-    ),
-    Column("recovery_rounds", "rounds to recover", "rounds to\nrecover", min, amount),
-    Column("accuracy", "accuracy (%)", "accuracy %", max, percent),
-    Column("best_accuracy", "best accuracy (%)", "best %", max, percent),
-    Column("mean_accuracy", "mean over all rounds (%)", "all\nrounds %", max, percent),
+def measured(value: SeedSpread) -> str:
+    """A score that is no share, with its standard deviation if there are several seeds."""
+    spread = f" ± {value.std:.2g}" if value.seeds > 1 else ""
+    return f"{value.mean:.4g}{spread}"
+
+
+def score_column(scale: Scale, when: str, title: str, short: str) -> Column:
+    """A column of the score, or of what it comes to over the rounds."""
+    unit, sign = (" (%)", " %") if scale.is_accuracy else ("", "")
+    text = percent if scale.is_accuracy else measured
+    best = max if scale.larger else min
+    return Column(scale.metric(when), title + unit, short + sign, best, text)
+
+
+def columns(scales: Sequence[Scale]) -> list[Column]:
+    """Every column that a study with these scores may have."""
+    scale, *others = scales
+    name = scale.name
+    after = (
+        "after a change of clients" if scale.is_accuracy else f"{name} after a change of clients"
+    )
+    named = [
+        Column(other.name, other.name, other.name, max if other.larger else min, measured)
+        for other in others
+        if not other.is_accuracy
+    ]
+    if not scale.is_accuracy:
+        named.append(score_column(ACCURACY, "", "accuracy", "accuracy"))
+    return [
+        score_column(scale, "transition_", after, "after\nchanges"),
+        RECOVERY,
+        score_column(scale, "", name, name),
+        score_column(scale, "best_", f"best {name}", "best"),
+        score_column(scale, "mean_", "mean over all rounds", "all\nrounds"),
+        *named,
+        *OTHERS,
+    ]
+
+
+RECOVERY = Column("recovery_rounds", "rounds to recover", "rounds to\nrecover", min, amount)
+OTHERS = (
     Column("rounds_to_target", "rounds to {target}", "rounds\nto {target}", min, amount),
     Column("seconds_to_target", "simulated s to {target}", "seconds\nto {target}", min, amount),
     Column("joules_to_target", "joules to {target}", "joules\nto {target}", min, amount),
@@ -86,22 +120,25 @@ TO_TARGET = {"rounds_to_target", "seconds_to_target", "joules_to_target"}
 
 def result_columns(results: Results) -> list[Column]:
     """The metrics that say something about this study."""
-    rows = results.rows
+    rows, scale = results.rows, results.scale
     hidden: set[str] = set()
-    if any("transition_accuracy" in row.numbers for row in rows):
-        hidden |= {"best_accuracy"}  # sessions with different clients are not comparable
+    if any(scale.metric("transition_") in row.numbers for row in rows):
+        hidden |= {scale.metric("best_")}  # sessions with different clients are not comparable
     else:
-        hidden |= {"mean_accuracy"}  # one session: rounds to a target say more
+        hidden |= {scale.metric("mean_")}  # one session: rounds to a target say more
     if len(rows) == 1:
         hidden |= TO_TARGET  # nothing to compare with
     elif results.target:
         hidden |= {"latency", "joules"}  # the costs to the target say more than those of the run
-    target = f"{100 * results.target:.0f} %" if results.target else ""
+    target = ""
+    if results.target:
+        is_share = scale.is_accuracy
+        target = f"{100 * results.target:.0f} %" if is_share else f"{results.target:g}"
     return [
         column._replace(
             title=column.title.format(target=target), short=column.short.format(target=target)
         )
-        for column in COLUMNS
+        for column in columns(results.scales)
         if column.metric not in hidden and _is_known(rows, column.metric)
     ]
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedtide.core.errors import needs
 from fedtide.measure.metrics import evaluated
+from fedtide.measure.scale import ACCURACY, Scale
 from fedtide.record.line import Line, leaves
 from fedtide.show.report.colours import look
 
@@ -28,16 +29,16 @@ def frame(runs: Iterable[tuple[Mapping[str, Any], Sequence[Line]]]) -> DataFrame
     return pandas.DataFrame([{".".join(path): v for path, v in leaves(row)} for row in rows])
 
 
-def figure(lines: Sequence[Line]) -> Figure:
-    """Test accuracy and loss over the rounds; every other session is shaded."""
+def figure(lines: Sequence[Line], scale: Scale = ACCURACY) -> Figure:
+    """Score and loss on the test set over the rounds; every other session is shaded."""
     from plotly.graph_objects import Figure, Scatter
 
-    tested = evaluated(lines)
-    rounds = [line["t"] + 1 for line in tested]
-    curves = {
-        "accuracy (%)": [100 * line["accuracy"] for line in tested],
-        "loss": [line["loss"] for line in tested],
-    }
+    tested = evaluated(lines, scale)
+    rounds = [line.t + 1 for line in tested]
+    curves = [
+        (scale.title, [scale.factor * line.score for line in tested]),
+        ("loss", [line.loss for line in tested]),
+    ]
     drawn = Figure(
         [
             Scatter(
@@ -48,13 +49,13 @@ def figure(lines: Sequence[Line]) -> Figure:
                 line={"color": look(number).colour},
                 yaxis=f"y{number + 1}",
             )
-            for number, (name, values) in enumerate(curves.items())
+            for number, (name, values) in enumerate(curves)
         ]
     )
     drawn.update_layout(
-        title="Test accuracy and loss",
+        title=f"Test {scale.name} and loss",
         xaxis={"title": "round", "anchor": "y2"},
-        yaxis={"title": "accuracy (%)", "domain": [0.55, 1.0]},
+        yaxis={"title": scale.title, "domain": [0.55, 1.0]},
         yaxis2={"title": "loss", "domain": [0.0, 0.45]},
         showlegend=False,
     )
@@ -67,13 +68,16 @@ def figure(lines: Sequence[Line]) -> Figure:
     return drawn
 
 
-def card(algorithm: str, engine: str, lines: Sequence[Line]) -> str:
-    """A run as HTML: a few facts and a small curve of its accuracy."""
-    tested = [line["accuracy"] for line in lines if line["accuracy"] is not None]
+def card(algorithm: str, engine: str, lines: Sequence[Line], scale: Scale = ACCURACY) -> str:
+    """A run as HTML: a few facts and a small curve of its score."""
+    tested = [line.score for line in evaluated(lines, scale)]
+    found = "not tested"
+    if tested:
+        found = f"{scale.text(tested[-1])} (best {scale.text(scale.best(tested))})"
     facts = {
         "algorithm": algorithm,
         "rounds": len(lines),
-        "accuracy": f"{tested[-1]:.1%} (best {max(tested):.1%})" if tested else "not tested",
+        scale.name: found,
         "uploaded": f"{sum(line['bytes_up'] for line in lines) / 1e6:.1f} MB",
         "engine": engine,
     }
@@ -82,19 +86,22 @@ def card(algorithm: str, engine: str, lines: Sequence[Line]) -> str:
         f"<td style='text-align:left'>{escape(str(value))}</td></tr>"
         for name, value in facts.items()
     )
-    return f"<table>{rows}</table>{_curve([line['accuracy'] for line in lines])}"
+    return f"<table>{rows}</table>{_curve([scale.value(line) for line in lines], scale)}"
 
 
-def _curve(accuracies: Sequence[float | None]) -> str:
-    """Accuracy from 0 to 1 over the rounds, as a small picture."""
-    step = WIDTH / max(1, len(accuracies) - 1)
+def _curve(scores: Sequence[float | None], scale: Scale) -> str:
+    """The score over the rounds, as a small picture: accuracy from 0 to 1, others between their ends."""
+    tested = [score for score in scores if score is not None]
+    low, high = (0.0, 1.0) if scale.is_accuracy or not tested else (min(tested), max(tested))
+    step, span = WIDTH / max(1, len(scores) - 1), high - low or 1.0
     points = " ".join(
-        f"{number * step:.1f},{HEIGHT * (1 - value):.1f}"
-        for number, value in enumerate(accuracies)
+        f"{number * step:.1f},{HEIGHT * (1 - (value - low) / span):.1f}"
+        for number, value in enumerate(scores)
         if value is not None
     )
+    ends = "0 to 100 %" if scale.is_accuracy else f"{scale.text(low)} to {scale.text(high)}"
     return (
         f"<svg width='{WIDTH}' height='{HEIGHT}' role='img' style='overflow:visible'>"
-        f"<title>test accuracy over rounds, from 0 to 100 %</title>"
+        f"<title>test {escape(scale.name)} over rounds, from {ends}</title>"
         f"<polyline points='{points}' fill='none' stroke='{look(0).colour}' stroke-width='2'/></svg>"
     )

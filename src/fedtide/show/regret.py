@@ -8,6 +8,7 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
+from rich.text import Text
 
 from fedtide.record.files import write_json, write_text
 from fedtide.show.report.colours import look
@@ -16,20 +17,24 @@ if TYPE_CHECKING:
     from fedtide.run.regret import StudyRegret
 
 
-def regret_table(found: Sequence[StudyRegret]) -> Iterator[Table]:
+def regret_table(found: Sequence[StudyRegret]) -> Iterator[Table | Text]:
     """For every problem the mean regret of each start, and how often it was best."""
     for one in found:
         title = f"{one.problem}: " if one.problem else ""
         forks = sum(len(run.forks) for run in one.runs.values())
-        table = Table(box=None, pad_edge=False, title_justify="left", title_style="bold")
-        table.title = f"{title}{forks} starts, run of {one.starts[0]}"
+        if not forks:
+            yield Text(f"{title}the run of {one.starts[0]} has no start after the first one.")
+            continue
+        yield Text(f"{title}{forks} changes with a start, run of {one.starts[0]}", style="bold")
+        table = Table(box=None, pad_edge=False)
         table.add_column("start")
         for column in ("regret", "worst", "best at"):
             table.add_column(column, justify="right")
         for name, values, worst, best in rows(one):
-            spread = f" ± {stdev(values):.1f}" if len(values) > 1 else ""
-            mean = f"{fmean(values):.1f}{spread}" if values else "–"  # noqa: RUF001
-            table.add_row(name, mean, f"{worst:.1f}", f"{best:.0%}")
+            form = ".1f" if one.scale.is_accuracy else ".3g"
+            spread = f" ± {stdev(values):{form}}" if len(values) > 1 else ""
+            mean = f"{fmean(values):{form}}{spread}" if values else "–"  # noqa: RUF001
+            table.add_row(name, mean, f"{worst:{form}}", f"{best:.0%}")
         yield table
 
 
@@ -38,7 +43,7 @@ def rows(one: StudyRegret) -> Iterator[tuple[str, list[float], float, float]]:
     regrets = [fork.regrets for run in one.runs.values() for fork in run.forks]
     for number, (name, values) in enumerate(zip(one.starts, one.totals, strict=True)):
         own = [each[number] for each in regrets]
-        worst = 100 * max(own, default=0.0)
+        worst = one.scale.factor * max(own, default=0.0)
         best = fmean(regret == 0 for regret in own) if own else 0.0
         yield name, values, worst, best
 
@@ -66,13 +71,14 @@ def chart(found: Sequence[StudyRegret]) -> str:
     parts = []
     for number, one in enumerate(found):
         figure = Figure(traces(one))
+        unit = "points" if one.scale.is_accuracy else one.scale.name
         title = (
             f"{one.problem}: run of {one.starts[0]}" if one.problem else f"Run of {one.starts[0]}"
         )
         figure.update_layout(
             title=title,
             xaxis_title="round of the change",
-            yaxis_title="regret so far (points), mean over the seeds",
+            yaxis_title=f"regret so far ({unit}), mean over the seeds",
             template="plotly_white",
             height=420,
         )
@@ -88,7 +94,7 @@ def traces(one: StudyRegret) -> list[dict[str, Any]]:
     for number, name in enumerate(one.starts):
         total = [
             fmean(
-                100 * sum(fork.regrets[number] for fork in run.forks if fork.t <= t)
+                one.scale.factor * sum(fork.regrets[number] for fork in run.forks if fork.t <= t)
                 for run in one.runs.values()
             )
             for t in rounds

@@ -10,23 +10,27 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from fedtide.measure.scale import ACCURACY, Scale
 from fedtide.measure.searched import Searched
 from fedtide.record.folder import word
 
 
 def chosen_table(found: Searched) -> Group:
     """One row for each chosen setting, in two lines; then how each setting's budget was spent."""
+    scale = found.scale
+    near = "a point" if scale.is_accuracy else "one percent"
+    head = "score %" if scale.is_accuracy else scale.name
     table = Table(
         title="Chosen values",
         title_justify="left",
-        caption="Nearly as good: values up to a point below the best, and how many finished trials had them.",
+        caption=f"Nearly as good: values up to {near} below the best, and how many finished trials had them.",
         caption_justify="left",
         box=SIMPLE_HEAD,
     )
-    for head in ("method", "setting", "chosen", "nearly as good", "score %"):
-        table.add_column(head, overflow="fold", justify="right" if head == "score %" else "left")
+    for column in ("method", "setting", "chosen", "nearly as good", head):
+        table.add_column(column, overflow="fold", justify="right" if column == head else "left")
     for method in found.methods:
-        score = "" if method.score is None else f"{100 * method.score:.1f}"
+        score = "" if method.score is None else _shown(method.score, scale)
         rows = [(c.key, word(c.value), c.flatness) for c in method.choices] or [("none", "", "")]
         for number, row in enumerate(rows):
             first = (method.name, score) if number == 0 else ("", "")
@@ -44,9 +48,14 @@ def chosen_table(found: Searched) -> Group:
     return Group(table, spent)
 
 
-def trial_line(name: str, trial: Mapping[str, Any]) -> str:
+def _shown(score: float, scale: Scale) -> str:
+    return f"{100 * score:.1f}" if scale.is_accuracy else scale.text(scale.sign * score)
+
+
+def trial_line(name: str, trial: Mapping[str, Any], scale: Scale = ACCURACY) -> str:
     """For example: FedProx, trial 7: 83.1 % with train.lr = 0.03."""
     values = ", ".join(f"{key} = {word(value)}" for key, value in trial["values"].items())
     score = trial["score"]
-    end = trial["ended"] if score is None else f"{100 * score:.1f} %"
+    unit = " %" if scale.is_accuracy else ""
+    end = trial["ended"] if score is None else _shown(score, scale) + unit
     return f"{name}, trial {trial['number'] + 1}: {end}" + (f" with {values}" if values else "")

@@ -10,6 +10,7 @@ from itertools import chain
 from typing import Any, Literal
 
 from fedtide.measure.results import ResultRow, Results
+from fedtide.measure.scale import Scale
 from fedtide.measure.statistics import LEVEL, Paired
 from fedtide.record.line import Line, leaves
 from fedtide.show.columns import Entry, result_columns
@@ -67,7 +68,7 @@ def with_differences(made: ResultTable, results: Results, compared: Compared) ->
         for place, groups in beside.items():
             pair = next((group[row.number] for group in groups if row.number in group), None)
             if pair:
-                text = _stars(pair) if compared == "stars" else _behind(pair)
+                text = _stars(pair) if compared == "stars" else _behind(pair, results.scale)
                 entries[place] = entries[place]._replace(text=entries[place].text + text)
         rows.append(row._replace(entries=entries))
     return made._replace(rows=rows)
@@ -77,8 +78,8 @@ def _stars(pair: Paired) -> str:
     return next((f" {stars}" for level, stars in STARS.items() if pair.p_holm < level), "")
 
 
-def _behind(pair: Paired) -> str:
-    return f" [-{100 * pair.difference:.1f} ± {100 * pair.margin:.1f}]"
+def _behind(pair: Paired, scale: Scale) -> str:
+    return f" [{scale.apart(-pair.difference, pair.margin)}]"
 
 
 def _explained(results: Results, compared: Compared) -> str:
@@ -89,9 +90,8 @@ def _explained(results: Results, compared: Compared) -> str:
             "Stars: behind the best setting with p < 0.05 (*), 0.01 (**), 0.001 (***), paired t-test over "
             "seeds, corrected by Holm's method."
         )
-    return (
-        "In brackets: difference to the best setting, in points, with its 95 % interval (paired t)."
-    )
+    unit = "in points, " if results.scale.is_accuracy else "less than 0: worse, "
+    return f"In brackets: difference to the best setting, {unit}with its 95 % interval (paired t)."
 
 
 def latex(made: ResultTable, results: Results, note: str = "") -> str:

@@ -16,6 +16,7 @@ from rich.text import Text
 from fedtide.measure.names import names
 from fedtide.measure.profile import profile
 from fedtide.measure.results import ResultRow, Results
+from fedtide.measure.scale import ACCURACY, Scale
 from fedtide.record.files import write_json
 from fedtide.record.folder import StudyFolder
 from fedtide.record.line import Line
@@ -27,6 +28,7 @@ ROOMY = 24  # characters for a setting before columns of numbers are left out fo
 SPARE = (  # metrics whose columns are left out first where there are too many; the report has them all
     "bytes_up",
     "best_accuracy",
+    "best_score",
     "wall_seconds",
     "snapshot_share",
     "joules",
@@ -47,15 +49,15 @@ class RunStatus(NamedTuple):
     """How far one run has come."""
 
     line: Line  # of its last round
-    accuracy: float | None = None  # of the last round in which the model was tested
+    score: float | None = None  # of the last round in which the model was tested
     best: float | None = None
 
-    def after(self, line: Line) -> RunStatus:
+    def after(self, line: Line, scale: Scale = ACCURACY) -> RunStatus:
         """The same run one round later."""
-        new = line["accuracy"]
+        new = scale.value(line)
         if new is None:
             return self._replace(line=line)
-        return RunStatus(line, new, max(new, new if self.best is None else self.best))
+        return RunStatus(line, new, scale.best([new, new if self.best is None else self.best]))
 
 
 class LiveView:
@@ -72,8 +74,9 @@ class LiveView:
         console: Console,
         quiet: bool,
         named: Mapping[str, str],
+        scale: Scale = ACCURACY,
     ) -> None:
-        self._rounds, self._named = rounds, named
+        self._rounds, self._named, self._scale = rounds, named, scale
         self._running: dict[tuple[str, int], RunStatus] = {}
         self._ended = 0
         self._progress = Progress(
@@ -95,7 +98,8 @@ class LiveView:
     def watch(self, news: News) -> None:
         """Show a finished round."""
         run = (news.label, news.seed)
-        self._running[run] = self._running.get(run, RunStatus(news.line)).after(news.line)
+        before = self._running.get(run, RunStatus(news.line))
+        self._running[run] = before.after(news.line, self._scale)
         if news.line["t"] + 1 == self._rounds[run]:
             self._log(run, self._running.pop(run))
         self._progress.update(self._task, advance=1)
@@ -106,7 +110,8 @@ class LiveView:
         if self._quiet or self._is_shown:
             return
         label, seed = run
-        run_ = f"{self._named[label]}, seed {seed}: {_accuracy(last.accuracy)}"
+        name = "" if self._scale.is_accuracy else f"{self._scale.name} "
+        run_ = f"{self._named[label]}, seed {seed}: {name}{self._text(last.score)}"
         text = f"{self._ended}/{len(self._rounds)}: {run_}"
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
@@ -114,19 +119,22 @@ class LiveView:
         """The progress bar and the table of running runs as they are now."""
         table = Table(box=None, pad_edge=False, header_style="dim", expand=True)
         table.add_column("running", overflow="fold", ratio=1)
-        for name in ("seed", "round", "accuracy", "best", "clients"):
+        for name in ("seed", "round", self._scale.name, "best", "clients"):
             table.add_column(name, justify="right", no_wrap=True)
         running = list(self._running.items())  # a copy: rounds arrive from another thread
-        for (label, seed), (line, accuracy, best) in running:
+        for (label, seed), (line, score, best) in running:
             table.add_row(
                 Text(self._named[label]),
                 str(seed),
                 f"{line['t'] + 1}/{self._rounds[label, seed]}",
-                _accuracy(accuracy),
-                _accuracy(best),
+                self._text(score),
+                self._text(best),
                 f"{line['cohort']:,} of {line['population']:,}",
             )
         return Group(self._progress, table) if running else Group(self._progress)
+
+    def _text(self, score: float | None) -> str:
+        return "-" if score is None else self._scale.text(score)
 
     def __enter__(self) -> Self:
         if self._is_shown:
@@ -136,10 +144,6 @@ class LiveView:
     def __exit__(self, *error: object) -> None:
         if self._is_shown:
             self._screen.stop()
-
-
-def _accuracy(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1%}"
 
 
 def result_table(found: Results, width: int = WIDTH) -> Table:

@@ -29,7 +29,7 @@ class Past(NamedTuple):
     session: int
     model: Model  # w^(s, T+1)
     gradient: Vector = NONE  # G_s, if the start computes one
-    accuracy: float = 0.0  # training accuracy in the session's last round
+    credit: float = 0.0  # training accuracy in the session's last round, or other credit
     clients: Ids = NO_CLIENTS  # that existed when the session began
 
 

@@ -93,6 +93,11 @@ class Start(ABC):
         )
 
     @property
+    def needs_accuracy(self) -> bool:
+        """Does it compare training accuracies, which only tasks with right and wrong answers have?"""
+        return False
+
+    @property
     def pilots(self) -> int:
         """The number of sessions before this start makes any difference."""
         return self.P if self.archives or self.reset else 0

@@ -64,6 +64,10 @@ class Similarity(Start):
         require(0 <= self.good <= 1, "start.good", "in [0, 1]", self.good)
 
     @property
+    def needs_accuracy(self) -> bool:
+        return self.pilot == "good"
+
+    @property
     def has_pilot_file(self) -> bool:
         """Is the pilot model read from a file?"""
         return self.pilot.endswith(".safetensors")
@@ -72,17 +76,19 @@ class Similarity(Start):
         if isinstance(known.archive.pilot, Nothing) and not self.has_pilot_file:
             return Begun(self.opening(known), {})
         g = self.gradient(known, self.clients)  # lines 14-22
-        if not known.archive.past:
+        # Models that another start or somebody else has archived have no gradient to compare.
+        past = tuple(p for p in known.archive.past if p.gradient.numel())
+        if not past:
             return Begun(self.opening(known), {}, g)
-        gaps = torch.tensor([self.gap(g, p.gradient, known.layout) for p in known.archive.past])
+        gaps = torch.tensor([self.gap(g, p.gradient, known.layout) for p in past])
         mu = similarity_weights(gaps, self.R)
         facts = {
             "start_weights": mu.tolist(),
-            "start_from": [past.session for past in known.archive.past],
+            "start_from": [p.session for p in past],
             "start_distances": gaps.tolist(),
             "stored_floats": known.archive.floats,
         }
-        return Begun(known.archive.mixed(mu, known.initial), facts, g)  # Eq. 18
+        return Begun(Archive(past=past).mixed(mu, known.initial), facts, g)  # Eq. 18
 
     def gradient(self, known: Beginning, clients: int, half: int = 0) -> Vector:
         """G_s: the change of the pilot model in V rounds with `clients` clients, or half of them (Eq. 17)."""
@@ -92,7 +98,9 @@ class Similarity(Start):
         return known.gradient_rounds(pilot, self.V, clients, half).x - pilot.x
 
     def gap(self, one: Vector, other: Vector, layout: Layout) -> float:
-        """The distance between two computed gradients."""
+        """The distance between two gradients; 0 if one was not computed."""
+        if not (one.numel() and other.numel()):
+            return 0.0
         if self.distance == "two-norm":
             return float((one - other.to(one)).norm())
         return normalised_distance(one, other.to(one), layout)
@@ -111,7 +119,9 @@ class Similarity(Start):
             kept = self.keep.added(
                 archive.past, past, lambda a, b: self.gap(a.gradient, b.gradient, layout)
             )
-            return archive._replace(past=kept)
+            is_pilot = isinstance(archive.pilot, Nothing) and not self.has_pilot_file
+            pilot = past.model if is_pilot else archive.pilot  # of an archive without one
+            return Archive(pilot, kept)
         pilots = (*archive.past, past)
         if len(pilots) < self.P:
             return archive._replace(past=pilots)
@@ -125,7 +135,7 @@ class Similarity(Start):
             weights = (1 - self.beta) * torch.full_like(ages, self.beta).pow(ages)
             weights[0] /= 1 - self.beta  # the first term of an exponential moving average
         if self.pilot == "good":  # or the best one, if none is good
-            accuracy = torch.tensor([p.accuracy for p in pilots])
+            accuracy = torch.tensor([p.credit for p in pilots])
             weights = (accuracy >= min(self.good, float(accuracy.max()))).float()
         total: Tensor = weights.sum()
         return weights / total

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedtide.core.errors import require
-from fedtide.core.types import Ids, Model, Nothing, Session, Tested, Vector
+from fedtide.core.types import Ids, Model, Nothing, Session, Tested, Vector, fall
 from fedtide.starts.archive import NO_CLIENTS, NONE, Past
 
 Numbers = NDArray[np.float64]
@@ -47,8 +47,8 @@ class Era(NamedTuple):
     )
     clients: Ids = NO_CLIENTS  # the clients that existed at the start
     gradient: Vector = NONE  # G_s, if the start computed one
-    accuracy: float = 0.0  # training accuracy in the last round
-    peak: float = 0.0  # the highest training accuracy since the start
+    credit: float = 0.0  # training accuracy in the last round, or other credit
+    peak: float | None = None  # the highest credit since the start; None before the first round
     watch: Watch = Watch()
     kept: Model | Nothing = (
         Nothing()
@@ -66,7 +66,7 @@ class Era(NamedTuple):
         end of the era, the model of that time is archived.
         """
         pair = model if isinstance(self.kept, Nothing) else self.kept
-        return Past(self.number, pair, self.gradient, self.accuracy, self.clients)
+        return Past(self.number, pair, self.gradient, self.credit, self.clients)
 
     def changed(self, clients: Ids, model: Model) -> Era:
         """The era when clients came or went without a start; `model` is the current one."""
@@ -74,9 +74,10 @@ class Era(NamedTuple):
         are_gone = is_paired and turnover(self.clients, clients) >= MOST
         return self._replace(kept=model) if are_gone else self
 
-    def after(self, accuracy: float) -> Era:
+    def after(self, credit: float) -> Era:
         """The era after one more round."""
-        return self._replace(accuracy=accuracy, peak=max(self.peak, accuracy))
+        peak = credit if self.peak is None else max(self.peak, credit)
+        return self._replace(credit=credit, peak=peak)
 
 
 class Situation(NamedTuple):
@@ -173,7 +174,10 @@ class Turnover(Trigger):
 
 @dataclass(frozen=True, kw_only=True)
 class Drop(Trigger):
-    """A start once the training accuracy has fallen `by` this much below its peak since the last start."""
+    """A start once the training accuracy has fallen `by` this much below its peak since the last start.
+
+    In tasks without right and wrong answers: once the training loss is higher than its least by this share.
+    """
 
     listens: ClassVar[bool] = True
     by: float = 0.2
@@ -183,7 +187,8 @@ class Drop(Trigger):
         require(0 < self.by < 1, "start.trigger.by", "in (0, 1)", self.by)
 
     def fires(self, change: Situation) -> bool:
-        return change.era.peak - change.era.accuracy >= self.by and change.turnover > 0
+        peak, now = change.era.peak, change.era.credit
+        return peak is not None and fall(peak, now) >= self.by and change.turnover > 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,31 +3,61 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from fedtide.core.errors import ConfigError, require
-from fedtide.core.kinds import Kinds, settle
-from fedtide.core.types import Dataset, Examples, Scores
-from fedtide.tasks.losses import LOSSES, Bce, CrossEntropy, Loss, Mse, like
-from fedtide.tasks.scores import Accuracy, MeanLoss, Perplexity, Score, Sums
+from fedtide.core.kinds import settle
+from fedtide.core.types import Dataset, Scores
+from fedtide.tasks.losses import LOSSES, Loss
+from fedtide.tasks.named import SCORES
+from fedtide.tasks.scores import (
+    Accuracy,
+    Form,
+    MeanLoss,
+    Meter,
+    Score,
+    Sums,
+    computed,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Objective(ABC):
     """What is learned. A batch's loss is the sum of its examples' losses over the sum of their weights."""
 
+    form: ClassVar[Form]  # of answers, for scores
+
     loss: Loss
+    metrics: tuple[Score, ...] = ()  # the first one is the score; empty: that of the task
 
     def __post_init__(self) -> None:
         given: Any = self.loss
         if not isinstance(given, Loss) and (adopted := Loss.adopt(given, {})):
             object.__setattr__(self, "loss", adopted)
         settle(self, "task.loss", "loss", Loss, LOSSES)
+        object.__setattr__(self, "metrics", tuple(self._score(each) for each in self.metrics))
+        names = [score.name for score in self.metrics]
+        require(len(set(names)) == len(names), "task.metrics", "without repetition", names)
+
+    def _score(self, given: Any) -> Score:
+        """A score as Python gives it: an object, a name or a function."""
+        if isinstance(given, str) and given in SCORES:
+            given = SCORES[given]()
+        score = given if isinstance(given, Score) else Score.adopt(given, {})
+        known: dict[str, Any] = dict(SCORES)
+        fitting = sorted(name for name, kind in known.items() if self.form in kind.forms)
+        do = f"Use some of {', '.join(fitting)}, a metric of torchmetrics, or a function."
+        must = "scores, by name or from Python"
+        got = given if isinstance(given, str) else type(given).__name__
+        require(score is not None, "task.metrics", must, got, do)
+        assert score is not None
+        must = f"scores for answers of the form {self.form!r}"
+        require(self.form in score.forms, "task.metrics", must, score.name, do)
+        return score
 
     @property
     def is_plain(self) -> bool:
@@ -52,6 +82,11 @@ class Objective(ABC):
         return None
 
     @property
+    def has_labels(self) -> bool:
+        """Is each target one label, with an output of the model for each label?"""
+        return False
+
+    @property
     def has_answers(self) -> bool:
         """Are answers right or wrong? Then there is an accuracy, and the credit of training is that."""
         return type(self).right is not Objective.right
@@ -67,9 +102,18 @@ class Objective(ABC):
         return -losses
 
     @property
-    def score(self) -> Score:
-        """What a model is judged by."""
-        return Accuracy() if self.has_answers else MeanLoss()
+    def scores(self) -> tuple[Score, ...]:
+        """What a model is judged by, the score first."""
+        return self.metrics or (Accuracy() if self.has_answers else MeanLoss(),)
+
+    @abstractmethod
+    def answers(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Outputs and targets as scores take them: probabilities and labels, or numbers."""
+
+    @property
+    def has_meters(self) -> bool:
+        """Is there a score that must see all answers?"""
+        return not all(score.is_mean for score in self.metrics)
 
     def sums(self, outputs: Tensor, targets: Tensor) -> Sums:
         """Sums over these examples, for scores."""
@@ -81,10 +125,15 @@ class Objective(ABC):
             examples=len(targets),
         )
 
-    def scores(self, sums: Sums) -> Scores:
-        """The scores of the examples that these sums are over."""
+    def scored(self, sums: Sums, meters: Meters | None = None) -> Scores:
+        """The scores of the examples that these sums are over and that the meters have seen."""
         accuracy = sums.accuracy if self.has_answers else None
-        return Scores(self.score.of(sums), sums.mean_loss, accuracy)
+        found = {
+            score.name: score.of(sums) if score.is_mean or meters is None else meters.value(score)
+            for score in self.scores
+        }
+        named = found if self.metrics else {}
+        return Scores(next(iter(found.values())), sums.mean_loss, accuracy, named)
 
     @abstractmethod
     def divergence(self, teacher: Tensor, student: Tensor, targets: Tensor) -> Tensor:
@@ -102,6 +151,22 @@ class Objective(ABC):
     def check_outputs(self, outputs: Tensor, dataset: Dataset, model: str) -> None:
         """Raise a `ConfigError` unless a model's outputs for two examples fit the targets."""
 
+    def check_metrics(self, outputs: Tensor, targets: Tensor) -> None:
+        """Raise a `ConfigError` if a score cannot be computed from the answers for a few test examples."""
+        for score in (score for score in self.metrics if not score.is_mean):
+            meters = Meters(replace(self, metrics=(score,)))
+            try:
+                meters.update(outputs, targets)
+                meters.value(score)
+            except ConfigError:
+                raise
+            except Exception as error:  # of a user's function, or of torchmetrics
+                said = str(error).strip().partition("\n")[0]
+                raise ConfigError(
+                    f"task.metrics: {score.name} must work with outputs of shape {list(outputs.shape[1:])} "
+                    f"for each example. Got {type(error).__name__}: {said}. Correct it, or use another."
+                ) from error
+
     def check(self, outputs: Tensor, targets: Tensor, dataset: Dataset, model: str) -> None:
         """Raise a `ConfigError` unless outputs and loss for these targets are of the right shapes."""
         self.check_outputs(outputs, dataset, model)
@@ -115,234 +180,27 @@ class Objective(ABC):
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Classification(Objective):
-    """One of several labels: the model has an output for each."""
+class Meters:
+    """The meters of an objective: they see all answers on a test set, block by block."""
 
-    loss: Loss = field(default_factory=CrossEntropy)
+    def __init__(self, objective: Objective) -> None:
+        self._objective = objective
+        self._made: dict[Score, Meter] = {}  # as soon as the number of outputs is known
 
-    @property
-    def is_plain(self) -> bool:
-        return type(self) is Classification and self.loss == CrossEntropy()
+    def update(self, outputs: Tensor, targets: Tensor) -> None:
+        """See one more block."""
+        objective = self._objective
+        count = outputs.shape[-1] if outputs.dim() > 1 else 1
+        self._made = self._made or {
+            score: score.meter(objective.form, count)
+            for score in objective.scores
+            if not score.is_mean
+        }
+        raw = outputs.cpu(), targets.cpu()
+        answers = objective.answers(*raw)
+        for score, meter in self._made.items():
+            meter.update(*(raw if score.takes_outputs else answers))
 
-    def right(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return (outputs.argmax(-1) == targets).to(outputs.dtype)
-
-    def divergence(self, teacher: Tensor, student: Tensor, targets: Tensor) -> Tensor:
-        p, q = teacher.log_softmax(-1), student.log_softmax(-1)
-        return (p.exp() * (p - q)).sum(-1)
-
-    def outputs(self, dataset: Dataset) -> int:
-        return dataset.classes
-
-    def check_targets(self, dataset: Dataset) -> None:
-        require(
-            dataset.classes > 0,
-            "task.kind",
-            f"one for the targets of {dataset.name!r}, which are not labels, one whole number each",
-            "classification",
-            "Use 'regression', 'multilabel' or 'tokens'.",
-        )
-
-    def check_outputs(self, outputs: Tensor, dataset: Dataset, model: str) -> None:
-        if outputs.dim() != 2 or outputs.shape[1] < dataset.classes:
-            raise ConfigError(
-                f"train.model must have an output for each of the {dataset.classes} labels of "
-                f"{dataset.name!r}. Got outputs of shape {tuple(outputs.shape[1:])} from {model}. "
-                "Give the model more outputs or choose another one."
-            )
-        check_loss(self.loss, outputs.shape[1])
-
-
-@dataclass(frozen=True, kw_only=True)
-class Regression(Objective):
-    """Numbers: one or more for each example."""
-
-    loss: Loss = field(default_factory=Mse)
-
-    def divergence(self, teacher: Tensor, student: Tensor, targets: Tensor) -> Tensor:
-        return self.loss(like(student, targets), like(teacher, targets))
-
-    def check_targets(self, dataset: Dataset) -> None:
-        for part, examples in parts(dataset):
-            wrong = ~torch.isfinite(examples.targets)
-            must = "finite numbers"
-            require(not wrong.any(), part, must, first(examples.targets[wrong]))
-
-    def check_outputs(self, outputs: Tensor, dataset: Dataset, model: str) -> None:
-        check_one_each(outputs, dataset.train.targets, dataset, model)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Binary(Objective):
-    """Yes or no: targets are 1 and 0, and the model has one output, the logit of a yes."""
-
-    loss: Loss = field(default_factory=Bce)
-
-    def right(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return ((like(outputs, targets) > 0) == (targets > 0.5)).to(outputs.dtype)
-
-    def divergence(self, teacher: Tensor, student: Tensor, targets: Tensor) -> Tensor:
-        return yes_or_no(like(teacher, targets), like(student, targets))
-
-    def check_targets(self, dataset: Dataset) -> None:
-        check_yes_or_no(dataset, dimensions=1)
-
-    def check_outputs(self, outputs: Tensor, dataset: Dataset, model: str) -> None:
-        check_one_each(outputs, dataset.train.targets, dataset, model)
-        check_loss(self.loss, 1)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Multilabel(Objective):
-    """Yes or no for each of several labels: targets are [labels] of 1 and 0, outputs the logits of a yes."""
-
-    loss: Loss = field(default_factory=Bce)
-
-    def divergence(self, teacher: Tensor, student: Tensor, targets: Tensor) -> Tensor:
-        return yes_or_no(teacher, student).mean(-1)
-
-    def check_targets(self, dataset: Dataset) -> None:
-        check_yes_or_no(dataset, dimensions=2)
-
-    def check_outputs(self, outputs: Tensor, dataset: Dataset, model: str) -> None:
-        check_one_each(outputs, dataset.train.targets, dataset, model)
-        check_loss(self.loss, outputs.shape[1])
-
-
-@dataclass(frozen=True, kw_only=True)
-class Tokens(Objective):
-    """A token at each place of a sequence: outputs are [places, tokens], targets [places].
-
-    The loss is that of a single token; tokens whose target is `ignore` do not count. With `shift` the
-    targets are the sequence itself, and the output at each place predicts the token after it.
-    """
-
-    loss: Loss = field(default_factory=CrossEntropy)
-    ignore: int = -100
-    shift: bool = False
-
-    @property
-    def is_weighted(self) -> bool:
-        return True
-
-    @property
-    def score(self) -> Score:
-        return Perplexity()
-
-    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """The sum over the counted tokens of each example."""
-        outputs, targets, counted = self._counted(outputs, targets)
-        each = self.loss(outputs.flatten(0, 1), targets.flatten())
-        return (each.view(targets.shape) * counted).sum(1)
-
-    def weight(self, targets: Tensor) -> Tensor:
-        """How many tokens of each example count."""
-        targets = targets[:, 1:] if self.shift else targets
-        counted = targets != self.ignore
-        if not self.loss.is_weighted:
-            return counted.sum(1)
-        each = self.loss.weight(torch.where(counted, targets, 0).flatten())
-        return (each.view(targets.shape) * counted).sum(1)
-
-    def divergence(self, teacher: Tensor, student: Tensor, targets: Tensor) -> Tensor:
-        p, _, counted = self._counted(teacher.log_softmax(-1), targets)
-        q, _, _ = self._counted(student.log_softmax(-1), targets)
-        return ((p.exp() * (p - q)).sum(-1) * counted).sum(1)
-
-    def _counted(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Outputs [B, T, V], targets [B, T] and which of them count; targets that do not are 0."""
-        if self.shift:
-            outputs, targets = outputs[:, :-1], targets[:, 1:]
-        counted = targets != self.ignore
-        return outputs, torch.where(counted, targets, 0), counted
-
-    def outputs(self, dataset: Dataset) -> int:
-        return dataset.vocabulary
-
-    def check_targets(self, dataset: Dataset) -> None:
-        for part, examples in parts(dataset):
-            targets = examples.targets
-            whole = not targets.is_floating_point() and targets.dim() == 2
-            got = f"{str(targets.dtype).removeprefix('torch.')} {list(targets.shape)}"
-            require(whole, part, "whole numbers [examples, places] for task 'tokens'", got)
-            counts = bool((targets != self.ignore).any())
-            require(
-                counts, part, f"tokens, not all of them task.ignore = {self.ignore}", "no others"
-            )
-
-    def check_outputs(self, outputs: Tensor, dataset: Dataset, model: str) -> None:
-        places = dataset.train.targets.shape[1]
-        require(
-            outputs.dim() == 3 and outputs.shape[1] == places,
-            "train.model",
-            f"a module with outputs [{places}, tokens] for each example of {dataset.name!r}",
-            f"outputs of shape {list(outputs.shape[1:])} from {model}",
-        )
-        for part, examples in parts(dataset):
-            found = examples.targets[examples.targets != self.ignore]
-            wrong = found[(found < 0) | (found >= outputs.shape[2])]
-            must = f"tokens below the model's {outputs.shape[2]} outputs, or task.ignore = {self.ignore}"
-            require(not len(wrong), part, must, first(wrong))
-        check_loss(self.loss, outputs.shape[2])
-
-
-def yes_or_no(teacher: Tensor, student: Tensor) -> Tensor:
-    """KL(teacher || student) of each answer, from the logits of a yes."""
-    p = teacher.sigmoid()
-    entropy = functional.binary_cross_entropy_with_logits(teacher, p, reduction="none")
-    return functional.binary_cross_entropy_with_logits(student, p, reduction="none") - entropy
-
-
-def parts(dataset: Dataset) -> list[tuple[str, Examples]]:
-    """The two parts of a dataset by the names of their targets."""
-    both = (("training", dataset.train), ("test", dataset.test))
-    return [(f"data: {word} targets of {dataset.name!r}", examples) for word, examples in both]
-
-
-def first(values: Tensor) -> Any:
-    """The first of these numbers, for a message; None if there are none."""
-    return values.flatten()[0].item() if values.numel() else None
-
-
-def check_loss(loss: Loss, outputs: int) -> None:
-    """Raise a `ConfigError` unless a loss has as many weights as the model has outputs."""
-    name = loss.problem(outputs)
-    must = f"one number for each of the model's {outputs} outputs"
-    got = list(getattr(loss, name)) if name else []
-    require(not name, f"task.loss.{name}", must, got)
-
-
-def check_one_each(outputs: Tensor, targets: Tensor, dataset: Dataset, model: str) -> None:
-    """Raise a `ConfigError` unless a model has one output for each number of a target."""
-    count = targets.shape[1:].numel()
-    require(
-        outputs.shape[1:].numel() == count,
-        "train.model",
-        f"a module with {count} outputs, one for each number of a target of {dataset.name!r}",
-        f"outputs of shape {list(outputs.shape[1:])} from {model}",
-    )
-
-
-def check_yes_or_no(dataset: Dataset, dimensions: int) -> None:
-    """Raise a `ConfigError` unless targets are 0 and 1 in so many dimensions."""
-    for part, examples in parts(dataset):
-        targets = examples.targets
-        words = "[examples]" if dimensions == 1 else "[examples, labels]"
-        require(targets.dim() == dimensions, part, f"of shape {words}", list(targets.shape))
-        wrong = targets[(targets != 0) & (targets != 1)]
-        require(not len(wrong), part, "0 or 1", first(wrong))
-
-
-OBJECTIVES = Kinds(
-    "tasks",
-    Objective,
-    {
-        "binary": Binary,
-        "classification": Classification,
-        "multilabel": Multilabel,
-        "regression": Regression,
-        "tokens": Tokens,
-    },
-    usual="classification",
-)
+    def value(self, score: Score) -> float | None:
+        """What the score is on all that was seen."""
+        return computed(score, self._made[score])

@@ -16,7 +16,8 @@ from torch.nn.modules.dropout import _DropoutNd
 from fedtide.core.errors import ConfigError
 from fedtide.core.layout import Layout
 from fedtide.core.types import Buffers, Inputs, Model, Outputs, Vector
-from fedtide.tasks.objective import Classification, Objective
+from fedtide.tasks.kinds import Classification
+from fedtide.tasks.objective import Objective
 
 Parameters = Vector | Mapping[str, Tensor]  # all in one, or by name
 
@@ -104,6 +105,11 @@ class Task:
             return mask.sum().clamp(min=1)
         total = (weights * mask).sum()
         return torch.where(total > 0, total, 1)
+
+    @property
+    def has_features(self) -> bool:
+        """Does the model say what its features are? Otherwise its outputs stand for them."""
+        return cast(_Both, self._structure).splits
 
     @property
     def structure(self) -> nn.Module:

@@ -17,11 +17,13 @@ from fedtide.data.batches import Batching
 from fedtide.models import MODELS
 from fedtide.models.base import MadeFor, ModelSpec
 from fedtide.models.dense import Linear
-from fedtide.tasks.objective import Classification, Objective
+from fedtide.tasks.kinds import Classification
+from fedtide.tasks.objective import Objective
 from fedtide.tasks.task import Task
 from fedtide.training.optimisers import RULES, Rule, Sgd
 from fedtide.training.schedules import SCHEDULES, Constant, Schedule
 
+TRIED = 32  # test examples on which scores are tried before a run
 BufferPolicy = Literal["average", "local", "frozen"]
 
 
@@ -75,6 +77,10 @@ class Train(Batching):
             "Return the outputs alone, or wrap the module in one that does.",
         )
         task.objective.check(logits, targets, dataset, task.name)
+        inputs, targets = dataset.test.between(0, TRIED)
+        if task.objective.has_meters:
+            with torch.no_grad():
+                task.objective.check_metrics(task.view(*task.initial, inputs).logits, targets)
         return task
 
     def module(self, wanted: MadeFor, seed: int) -> nn.Module:

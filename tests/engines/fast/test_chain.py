@@ -8,7 +8,7 @@ from fedtide.core.types import Batch
 from fedtide.engines.fast.chain import chain_of, descend, gradients
 from fedtide.engines.trial import is_chain
 from fedtide.models.base import EmbedHead
-from fedtide.tasks.objective import Classification
+from fedtide.tasks.kinds import Classification
 from fedtide.tasks.task import Task
 
 pytestmark = pytest.mark.portable

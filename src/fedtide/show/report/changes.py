@@ -32,6 +32,12 @@ def recovery_words(rows: Sequence[ChartRow], several_problems: bool) -> str:
     """The definition of rounds to recover, as the page prints it."""
     first = "the first method on the same problem" if several_problems else rows[0].name
     peak = f" that {first} reached there" if len(rows) > 1 else ""
+    if not rows[0].scale.is_accuracy:
+        best = f"the best {rows[0].scale.name} of the session{peak}"
+        return (
+            f"Recovered: {RHO:.0%} of the way from the untrained model's score to {best}; one round more "
+            "than the session has, if never."
+        )
     return (
         f"Recovered: at {RHO:.0%} of the peak of the session{peak}; one round more than the session "
         "has, if never."

@@ -7,6 +7,7 @@ from operator import itemgetter
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from fedtide.measure.scale import ACCURACY
 from fedtide.record.line import Line
 from fedtide.show.report.colours import Look, look
 from fedtide.show.report.rows import MANY, ChartRow, Figure, of_row, shown, stroke
@@ -63,10 +64,6 @@ class Quantity(NamedTuple):
     value: Callable[[Line], float | None]
 
 
-def _percent(line: Line) -> float | None:
-    return None if line["accuracy"] is None else 100 * line["accuracy"]
-
-
 def _share(key: str) -> Callable[[Line], float | None]:
     """A share between 0 and 1 in percent; None where a journal does not have it."""
 
@@ -76,7 +73,16 @@ def _share(key: str) -> Callable[[Line], float | None]:
     return share
 
 
-ACCURACY = Quantity("accuracy", "Test accuracy", "test accuracy (%)", 2, "%{y:.1f} %", _percent)
+def score_of(rows: Sequence[ChartRow]) -> Quantity:
+    """The score of a study; accuracies in percent."""
+    scale = rows[0].scale if rows else ACCURACY
+    if not scale.is_accuracy:
+        title = f"Test {scale.name}"
+        return Quantity("score", title, title.lower(), 6, "%{y:.4g}", scale.value)
+    value = _share("accuracy")
+    return Quantity("accuracy", "Test accuracy", "test accuracy (%)", 2, "%{y:.1f} %", value)
+
+
 LOSS = Quantity(
     "loss", "Test loss", "test loss (mean per example)", 4, "%{y:.3f}", itemgetter("loss")
 )
@@ -140,10 +146,11 @@ SNAPSHOTS = Quantity(
 
 
 def charts(rows: Sequence[ChartRow]) -> list[Chart]:
-    """Accuracy and losses over the rounds; none of a study with a single round."""
+    """The score and losses over the rounds; none of a study with a single round."""
+    score = score_of(rows)
     made = [
-        _chart(rows, ACCURACY)._replace(wide=True),
-        _chart(rows, LOSS),
+        _chart(rows, score)._replace(wide=True),
+        *([] if score.axis == "test loss" else [_chart(rows, LOSS)]),
         _chart(rows, TRAIN_LOSS),
     ]
     return [chart for chart in made if has_several_points(chart)]

@@ -1,4 +1,4 @@
-"""Charts of accuracy over simulated seconds, joules and megabytes, and of wall time by phase."""
+"""Charts of the score over simulated seconds, joules and megabytes, and of wall time by phase."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from fedtide.record.line import Line
-from fedtide.show.report.charts import ACCURACY, POINTS, Chart, layout
+from fedtide.show.report.charts import POINTS, Chart, Quantity, layout, score_of
 from fedtide.show.report.rows import (
     ChartRow,
     Figure,
@@ -31,29 +31,29 @@ class Cost(NamedTuple):
 
 SECONDS = Cost(
     "over_seconds",
-    "Accuracy over simulated time",
+    "{score} over simulated time",
     "simulated time (s)",
-    "after %{x:.4g} s: %{y:.1f} %",
+    "after %{x:.4g} s: ",
     lambda line: float(line.get("latency", 0)),
 )
 JOULES = Cost(
     "over_joules",
-    "Accuracy over energy",
+    "{score} over energy",
     "energy of all clients (J)",
-    "after %{x:.4g} J: %{y:.1f} %",
+    "after %{x:.4g} J: ",
     lambda line: float(line.get("joules", 0)),
 )
 MEGABYTES = Cost(
     "over_megabytes",
-    "Accuracy over traffic",
+    "{score} over traffic",
     "uploaded by all clients (MB)",
-    "after %{x:.4g} MB: %{y:.1f} %",
+    "after %{x:.4g} MB: ",
     lambda line: line["bytes_up"] / 1e6,
 )
 
 
 def cost_charts(rows: Sequence[ChartRow]) -> list[Chart]:
-    """Accuracy over each cost that is not zero; over traffic only if settings differ in it."""
+    """The score over each cost that is not zero; over traffic only if settings differ in it."""
     costs = [cost for cost in (SECONDS, JOULES) if any(_total(row, cost) for row in rows)]
     if len({round(_total(row, MEGABYTES), 6) for row in rows if row.final}) > 1:
         costs.append(MEGABYTES)
@@ -66,30 +66,33 @@ def _total(row: ChartRow, cost: Cost) -> float:
 
 
 def _chart(rows: Sequence[ChartRow], cost: Cost) -> Chart:
+    score = score_of(rows)
     traces = [
         of_row(row, shown(rows))
         | {
             "x": [float(f"{x:.6g}") for x, _ in points],
-            "y": [round(y, 2) for _, y in points],
+            "y": [round(y, score.digits) for _, y in points],
             "mode": "lines",
             "line": stroke(row.look),
-            "hovertemplate": cost.hover,
+            "hovertemplate": cost.hover + score.hover,
         }
         for row in rows
-        if len(points := _points(row, cost, len(rows))) > 1
+        if len(points := _points(row, score, cost, len(rows))) > 1
     ]
     notes = ["Means over the seeds, round by round."] if has_several_seeds(rows) else []
-    figure = {"data": traces, "layout": layout(cost.axis, ACCURACY.axis)}
-    return Chart(cost.key, cost.title, notes, figure)
+    figure = {"data": traces, "layout": layout(cost.axis, score.axis)}
+    name = score.title.removeprefix("Test ")
+    title = cost.title.format(score=name[:1].upper() + name[1:])
+    return Chart(cost.key, title, notes, figure)
 
 
-def _points(row: ChartRow, cost: Cost, settings: int) -> list[tuple[float, float]]:
-    """Cost up to each evaluated round and its accuracy, means over the seeds that reached it."""
+def _points(row: ChartRow, score: Quantity, cost: Cost, settings: int) -> list[tuple[float, float]]:
+    """Cost up to each evaluated round and its score, means over the seeds that reached it."""
     found: dict[int, list[tuple[float, float]]] = {}
     for lines in row.runs.values():
         for line, spent in zip(lines, accumulate(map(cost.of, lines)), strict=True):
-            if (accuracy := ACCURACY.value(line)) is not None:
-                found.setdefault(line["t"], []).append((spent, accuracy))
+            if (value := score.value(line)) is not None:
+                found.setdefault(line["t"], []).append((spent, value))
     stride = -(-len(found) * settings // POINTS) or 1
     kept = [values for _, values in sorted(found.items())][::stride]
     return [(fmean(x for x, _ in values), fmean(y for _, y in values)) for values in kept]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from fedtide.measure.results import ResultRow, Results, SeedSpread
+from fedtide.measure.scale import Scale
 from fedtide.measure.statistics import Paired, smallest_p
 
 NAMED = 3  # settings or problems; more than these are counted, not named
@@ -40,13 +41,14 @@ def headline(results: Results) -> list[str]:
 
 
 def _metrics(results: Results, rows: Sequence[ResultRow], where: str) -> list[Said]:
-    if not all("transition_accuracy" in row.numbers for row in rows):
-        return [Said("accuracy", "", "reaches", "")]
+    scale = results.scale
+    if not all(scale.metric("transition_") in row.numbers for row in rows):
+        return [Said(scale.metric(), "", "reaches", "")]
     rounds = results.transition_rounds
     first = "first round" if rounds == 1 else f"first {rounds} rounds"
     return [
-        Said("transition_accuracy", where, "holds", f" in the {first}"),
-        Said("accuracy", "At the end, ", "reaches", ""),
+        Said(scale.metric("transition_"), where, "holds", f" in the {first}"),
+        Said(scale.metric(), "At the end, ", "reaches", ""),
     ]
 
 
@@ -72,7 +74,7 @@ def _over_problems(results: Results, rows: Sequence[ResultRow]) -> list[str]:
 
 def _is_won(results: Results, rows: Sequence[ResultRow], metric: str) -> bool:
     """Is the best of these rows clearly ahead of every other?"""
-    best, *rest = sorted(rows, key=lambda row: -row.numbers[metric].mean)
+    best, *rest = in_order(results, rows, metric)
     return bool(rest) and not any(is_level(results, metric, best, row) for row in rest)
 
 
@@ -121,8 +123,8 @@ def _named(results: Results, rows: Sequence[ResultRow], total: int) -> str:
 
 def sentence(results: Results, rows: Sequence[ResultRow], said: Said) -> str:
     """Which setting is ahead by this metric and by how much; or which cannot be told apart."""
-    best, *rest = sorted(rows, key=lambda row: -row.numbers[said.metric].mean)
-    value = _percent(best.numbers[said.metric])
+    best, *rest = in_order(results, rows, said.metric)
+    value = _named_score(results, best.numbers[said.metric])
     if not rest:
         name = "the model" if not best.settings else results.name(best)
         return _capital(f"{said.where}{name} {said.verb} {value}{said.when}.")
@@ -130,10 +132,11 @@ def sentence(results: Results, rows: Sequence[ResultRow], said: Said) -> str:
     if level:
         return _levelled(results, [best, *level], len(rows), said)
     second, name = rest[0], results.name(best)
-    other = _percent(second.numbers[said.metric])
+    other = _score(results, second.numbers[said.metric])
     if pair := _pair(results, said.metric, best, second):
         return (
-            f"{said.where}{name} is ahead of {results.name(second)} by {points(pair)}{said.when} "
+            f"{said.where}{name} is ahead of {results.name(second)} by "
+            f"{points(pair, results.scale)}{said.when} "
             f"({pair.seeds} seeds): {value} against {other}."
         )
     return (
@@ -146,7 +149,8 @@ def is_level(results: Results, metric: str, best: ResultRow, other: ResultRow) -
     """Can the seeds not tell the two apart? With one seed: are they equal?"""
     if pair := _pair(results, metric, best, other):
         return not (pair.is_clear and pair.first == best.number)
-    return best.numbers[metric].mean <= other.numbers[metric].mean
+    sign = results.scale.sign
+    return sign * best.numbers[metric].mean <= sign * other.numbers[metric].mean
 
 
 def _pair(results: Results, metric: str, one: ResultRow, other: ResultRow) -> Paired | None:
@@ -154,15 +158,15 @@ def _pair(results: Results, metric: str, one: ResultRow, other: ResultRow) -> Pa
     return next((p for p in results.pairs.get(metric, []) if {p.first, p.second} == both), None)
 
 
-def points(pair: Paired) -> str:
-    """A difference of accuracies with half of its 95 % interval: `1.3 ± 0.4 points`."""
-    return f"{100 * pair.difference:.1f} ± {100 * pair.margin:.1f} points"
+def points(pair: Paired, scale: Scale) -> str:
+    """A difference of scores with half of its 95 % interval: `1.3 ± 0.4 points`."""
+    return scale.apart(pair.difference, pair.margin) + " points" * scale.is_accuracy
 
 
 def _levelled(results: Results, rows: Sequence[ResultRow], total: int, said: Said) -> str:
     """For example: 5 seeds cannot tell A and B apart: 85.1 % and 84.6 %. About 9 more would be needed."""
     best, second = rows[0], rows[1]
-    values = [_percent(row.numbers[said.metric]) for row in rows]
+    values = [_score(results, row.numbers[said.metric]) for row in rows]
     shown = _listed(values) if len(rows) <= NAMED else f"{values[-1]} to {values[0]}"
     pair = _pair(results, said.metric, best, second)
     if not pair:
@@ -196,8 +200,21 @@ def _few_seeds(results: Results) -> list[str]:
     ]
 
 
-def _percent(value: SeedSpread) -> str:
-    return f"{100 * value.mean:.1f}\N{NO-BREAK SPACE}%"
+def in_order(results: Results, rows: Sequence[ResultRow], metric: str) -> list[ResultRow]:
+    """Rows by a metric of the score, the best first."""
+    return sorted(rows, key=lambda row: -results.scale.sign * row.numbers[metric].mean)
+
+
+def _score(results: Results, value: SeedSpread) -> str:
+    if results.scale.is_accuracy:
+        return f"{100 * value.mean:.1f}\N{NO-BREAK SPACE}%"
+    return results.scale.text(value.mean)
+
+
+def _named_score(results: Results, value: SeedSpread) -> str:
+    """A score with its name, unless it is the accuracy."""
+    name = "" if results.scale.is_accuracy else f"{results.scale.name} "
+    return name + _score(results, value)
 
 
 def _listed(words: Sequence[str]) -> str:

@@ -8,19 +8,24 @@ from typing import NamedTuple
 
 from fedtide.measure.ranks import Ranks
 from fedtide.measure.results import Results
+from fedtide.measure.scale import Scale
 from fedtide.measure.statistics import LEVEL, MOST_SEEDS, Paired, smallest_p
 from fedtide.show.columns import NONE
 from fedtide.show.report.charts import Chart, layout
 
-TITLES = {
-    "transition_accuracy": "after a change of clients",
-    "accuracy": "accuracy",
-}
+
+def titles(scale: Scale) -> dict[str, str]:
+    """The metrics by which settings are compared, in words."""
+    after = "after a change of clients"
+    named = after if scale.is_accuracy else f"{scale.name} {after}"
+    return {scale.metric("transition_"): named, scale.metric(): scale.name}
+
+
 BAR, DOT = "#7f7f7f", "#0072b2"
 
 
 class PairRow(NamedTuple):
-    """Two settings, the better one first, and their difference in percentage points."""
+    """Two settings, the better one first, and their difference, of accuracies in percentage points."""
 
     metric: str
     first: str
@@ -36,7 +41,7 @@ class PairRow(NamedTuple):
 def pair_rows(results: Results) -> list[PairRow]:
     """Every comparison of the study, the largest differences first."""
     return [
-        _row(results, TITLES[metric], pair)
+        _row(results, titles(results.scale)[metric], pair)
         for metric, pairs in results.pairs.items()
         for pair in sorted(pairs, key=lambda pair: -pair.difference)
     ]
@@ -44,12 +49,13 @@ def pair_rows(results: Results) -> list[PairRow]:
 
 def _row(results: Results, metric: str, pair: Paired) -> PairRow:
     low, high = pair.difference - pair.margin, pair.difference + pair.margin
+    factor, form = results.scale.factor, "+.1f" if results.scale.is_accuracy else "+.3g"
     return PairRow(
         metric,
         results.name(results.rows[pair.first]),
         results.name(results.rows[pair.second]),
-        f"{100 * pair.difference:+.1f}",
-        f"{100 * low:+.1f} to {100 * high:+.1f}",
+        f"{factor * pair.difference:{form}}",
+        f"{factor * low:{form}} to {factor * high:{form}}",
         probability(pair.p_holm),
         NONE if pair.p_permutation is None else probability(pair.p_permutation),
         _more(pair),
@@ -73,11 +79,12 @@ def pair_notes(results: Results) -> list[str]:
     pairs = [pair for found in results.pairs.values() for pair in found]
     if not pairs:
         return []
-    seeds = sorted({pair.seeds for pair in pairs})
+    seeds, scale = sorted({pair.seeds for pair in pairs}), results.scale
+    unit = "in percentage points" if scale.is_accuracy else f"by how much {scale.name} is better"
     least = " and ".join(f"{smallest_p(n):.2g} with {n} seeds" for n in seeds[:1])
     return [
         "A seed gives every setting the same data, clients and first model, so differences are taken "
-        "seed by seed. Difference: in percentage points, with its 95 % interval (paired t). "
+        f"seed by seed. Difference: {unit}, with its 95 % interval (paired t). "
         f"p: paired t-test, corrected by Holm's method for all pairs; bold below {LEVEL:g}. "
         "Permutations: exact test of all signs of the differences, not corrected, which assumes no "
         f"distribution; it cannot get below {least}. More seeds: about as many, beside those that were "
@@ -127,7 +134,8 @@ def rank_charts(ranks: Ranks | None) -> list[Chart]:
 
 def beside_best(results: Results, metric: str, rows: Sequence[int]) -> dict[int, Paired]:
     """For each of these rows but the best, its comparison with the best by this metric."""
-    known = {n: results.rows[n].numbers[metric].mean for n in rows if results.rows[n].final}
+    sign = results.scale.sign
+    known = {n: sign * results.rows[n].numbers[metric].mean for n in rows if results.rows[n].final}
     if not known:
         return {}
     best = max(known, key=lambda n: known[n])

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from fedtide.measure.results import ResultRow, Results
 from fedtide.record.folder import word
-from fedtide.show.columns import NONE, Column, Entry, marked, percent, result_columns
+from fedtide.show.columns import NONE, Entry, marked, percent, result_columns, score_column
 
 READABLE = 20  # columns
 
@@ -59,14 +59,14 @@ def result_table(results: Results) -> ResultTable:
 
 
 def transition_table(results: Results) -> ResultTable | None:
-    """Accuracy after each change of clients, if there were several but not too many to read."""
+    """The score after each change of clients, if there were several but not too many to read."""
     count = max((len(row.transitions) for row in results.rows), default=0)
     if not 2 <= count <= READABLE:
         return None
     titles, entries = [f"session {number + 2}" for number in range(count)], []
     for number, title in enumerate(titles):
         values = [dict(enumerate(row.transitions)).get(number) for row in results.rows]
-        column = Column("transition_accuracy", title, title, max, percent)
+        column = score_column(results.scale, "transition_", title, title)
         entries.append(marked(results.rows, column, values))
     return _table(results, titles, entries)
 

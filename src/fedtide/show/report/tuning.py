@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from fedtide.measure.scale import Scale
 from fedtide.measure.searched import ChosenSetting, Searched
 from fedtide.record.folder import word
 from fedtide.show.columns import NONE
@@ -35,7 +36,7 @@ def _rows(search: Searched, rows: Sequence[ChartRow]) -> Iterator[SearchRow]:
     for method in search.methods:
         ends = [f"{n} {end}" for end in ("pruned", "diverged") if (n := method.count(end))]
         trials = f"{len(method.trials)}" + (f" ({', '.join(ends)})" if ends else "")
-        score = NONE if method.score is None else f"{100 * method.score:.1f}"
+        score = NONE if method.score is None else _score(method.score, search.scale)
         known = [row.number for row in rows if row.settings == method.settings]
         first = (score, trials, f"{method.updates:,}")
         number = known[0] if known else -1
@@ -45,6 +46,10 @@ def _rows(search: Searched, rows: Sequence[ChartRow]) -> Iterator[SearchRow]:
             said = (choice.key, choice.range, word(choice.value), choice.flatness)
             name, numbers = ("", ("", "", "")) if place else (method.name, first)
             yield SearchRow(name, number if not place else -1, *said, *numbers)
+
+
+def _score(score: float, scale: Scale) -> str:
+    return f"{100 * score:.1f}" if scale.is_accuracy else scale.text(scale.sign * score)
 
 
 def search_charts(search: Searched | None, rows: Sequence[ChartRow]) -> list[Chart]:
@@ -57,6 +62,8 @@ def search_charts(search: Searched | None, rows: Sequence[ChartRow]) -> list[Cha
 
 
 def _chart(search: Searched, rows: Sequence[ChartRow], key: str) -> Chart:
+    scale, is_share = search.scale, search.scale.is_accuracy
+    factor = scale.sign * scale.factor
     by_settings = [(method.settings, c) for method in search.methods for c in method.choices]
     found = [
         (row, choice)
@@ -68,14 +75,17 @@ def _chart(search: Searched, rows: Sequence[ChartRow], key: str) -> Chart:
         of_row(row, shown(rows))
         | {
             "x": [_shown(value) for value, _ in choice.tried],
-            "y": [round(100 * score, 2) for _, score in choice.tried],
+            "y": [round(factor * score, 2 if is_share else 6) for _, score in choice.tried],
             "mode": "markers",
             "marker": {"color": row.look.colour, "size": 8},
-            "hovertemplate": f"{key} = %{{x}}: %{{y:.1f}} %",
+            "hovertemplate": f"{key} = %{{x}}: " + ("%{y:.1f} %" if is_share else "%{y:.4g}"),
         }
         for row, choice in found
     ]
-    drawn = layout(key, "score on validation examples (%)")
+    name = (
+        "score on validation examples (%)" if is_share else f"{scale.name} on validation examples"
+    )
+    drawn = layout(key, name)
     drawn["xaxis"] |= _axis([choice for _, choice in found])
     notes = ["One mark for each trial that finished."]
     figure: Figure = {"data": traces, "layout": drawn}

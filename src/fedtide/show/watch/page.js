@@ -37,6 +37,11 @@ function draw(name, attributes = {}, text = null) {
 
 // ---- the data ---------------------------------------------------------------------------------------------
 
+// Is the score a share, shown in percent?
+function isShare(news) {
+  return news.score.name === "accuracy";
+}
+
 // Mean, lowest and highest over the seeds, round by round.
 class Curve {
   rounds = [];
@@ -62,8 +67,9 @@ class Curve {
     const at = this.rounds[t];
     return at ? at.sum / at.n : null;
   }
-  best(until) {
-    return this.rounds.slice(0, until + 1).reduce((best, at) => Math.max(best ?? -Infinity, at.sum / at.n), null);
+  best(until, larger = true) {
+    const better = larger ? Math.max : Math.min;
+    return this.rounds.slice(0, until + 1).reduce((best, at) => better(best ?? at.sum / at.n, at.sum / at.n), null);
   }
 }
 
@@ -80,7 +86,7 @@ function begunSeeds(cell) {
 function begun(news) {
   const cells = news.cells.map((cell) => ({
     ...cell, done: 0,
-    accuracy: new Curve(), loss: new Curve(), cohort: new Curve(), population: new Curve(),
+    score: new Curve(), loss: new Curve(), cohort: new Curve(), population: new Curve(),
   }));
   return { epoch: news.epoch, since: 0, cells, sessions: [], log: [], pace: [], news };
 }
@@ -88,16 +94,16 @@ function begun(news) {
 // Add new rounds; true if there were any.
 function addRounds(study, news) {
   study.news = news;
-  for (const [run, t, session, population, cohort, accuracy, loss, seconds] of news.events) {
+  for (const [run, t, session, population, cohort, score, loss, seconds] of news.events) {
     const number = Math.floor(run / news.seeds.length);
     const cell = study.cells[number];
     cell.done += 1;
-    cell.accuracy.add(t, accuracy == null ? null : 100 * accuracy);
+    cell.score.add(t, score == null ? null : isShare(news) ? 100 * score : score);
     cell.loss.add(t, loss);
     cell.cohort.add(t, cohort);
     cell.population.add(t, population);
     if (run === 0) study.sessions[t] = session;
-    study.log.unshift({ cell, seed: news.seeds[run % news.seeds.length], t, population, cohort, accuracy, loss, seconds });
+    study.log.unshift({ cell, seed: news.seeds[run % news.seeds.length], t, population, cohort, score, loss, seconds });
   }
   study.log.length = Math.min(study.log.length, LATEST);
   study.since = news.since + news.events.length;
@@ -184,11 +190,13 @@ function table(study) {
       const all = cell.rounds == null ? "" : ` / ${count(cell.rounds * study.news.seeds.length)}`;
       const seeds = counted(cell);
       const at = cell.population.last(seeds);
-      const tested = cell.accuracy.last(seeds);
+      const tested = cell.score.last(seeds);
+      const { larger } = study.news.score;
+      const text = isShare(study.news) ? number : plain;
       const of = study.news.seeds.length > 1 ? ` (${seeds} of ${study.news.seeds.length} seeds)` : "";
       const numbers = [
         count(cell.done) + all, at < 0 ? "-" : count(at + 1) + of,
-        number(cell.accuracy.mean(tested)), number(cell.accuracy.best(tested)), plain(cell.loss.mean(tested)),
+        text(cell.score.mean(tested)), text(cell.score.best(tested, larger)), plain(cell.loss.mean(tested)),
         count(cell.population.mean(at)), count(cell.cohort.mean(at)),
       ];
       return make("tr", {}, make("td", {}, swatch(cell), cell.label), ...numbers.map((text) => make("td", {}, text)));
@@ -201,7 +209,7 @@ function log(study) {
     ...study.log.map((line) =>
       make("li", {}, ...[
         `round ${line.t + 1}`,
-        line.accuracy == null ? "not tested" : `accuracy ${percent(line.accuracy)} %`,
+        line.score == null ? "not tested" : isShare(study.news) ? `accuracy ${percent(line.score)} %` : `${study.news.score.name} ${plain(line.score)}`,
         line.loss == null ? "" : `loss ${plain(line.loss)}`,
         `${line.cohort} of ${line.population} clients`, `${line.seconds.toFixed(2)} s`,
         `${line.cell.label}, seed ${line.seed}`,
@@ -348,7 +356,10 @@ function charts(study) {
   // Up to round `common` a curve is the mean of all seeds that have begun; beyond it, of those that are ahead.
   const reach = (cell) => ({ seeds: begunSeeds(cell), common: cell.population.last(begunSeeds(cell)) + 1 });
   const of = (key) => study.cells.map((cell) => ({ name: cell.label, colour: cell.colour, dash: cell.dash, curve: cell[key], ...reach(cell) }));
-  chart("accuracy", "Test accuracy", "%", of("accuracy"), study);
+  const { name } = study.news.score;
+  part("score-head").textContent = isShare(study.news) ? "accuracy %" : name;
+  part("best-head").textContent = isShare(study.news) ? "best %" : "best";
+  chart("score", `Test ${name}`, isShare(study.news) ? "%" : name, of("score"), study);
   chart("loss", "Test loss", "loss", of("loss"), study);
   const first = study.cells.find((cell) => cell.done) ?? study.cells[0];
   const population = { name: "population", colour: "var(--faint)", dash: "4 4", curve: first.population, ...reach(first) };

@@ -11,6 +11,7 @@ from threading import Lock
 from time import time
 from typing import Any
 
+from fedtide.measure.scale import scales
 from fedtide.record.folder import StudyFolder, number_of
 from fedtide.show.report.colours import look
 from fedtide.show.watch.tail import Rewritten, Tail
@@ -21,8 +22,8 @@ SENT = 20_000  # rounds in one answer
 PATIENCE = 30.0
 
 # The keys of a line that are sent; page.js relies on their order.
-COLUMNS = ("session", "population", "cohort", "accuracy", "loss")
-Event = tuple[Any, ...]  # run, t, the columns, seconds
+COLUMNS = ("session", "population", "cohort")
+Event = tuple[Any, ...]  # run, t, the columns, score, loss, seconds
 
 
 class FollowedStudies:
@@ -106,6 +107,7 @@ class FollowedStudy:
         ]
         self.seeds = [int(seed) for seed in known["seeds"]]
         self.question = str(known.get("question", ""))
+        self.scale = scales(known)[0]
         self.behind = False  # the last look did not read everything
         self._begin()
 
@@ -159,7 +161,8 @@ class FollowedStudy:
     def _event(self, run: int, line: Mapping[str, Any]) -> Event:
         seconds = sum(line["seconds"].values())
         self._longest = max(self._longest, seconds)
-        return (run, line["t"], *(line[column] for column in COLUMNS), round(seconds, 3))
+        facts = (line[column] for column in COLUMNS)
+        return (run, line["t"], *facts, self.scale.value(line), line["loss"], round(seconds, 3))
 
     def progress(self) -> dict[str, Any]:
         """How far the study is, and how long ago its last round was."""
@@ -182,6 +185,7 @@ class FollowedStudy:
         """Question, seeds, settings and report of the study, for title and legend."""
         return {
             "question": self.question,
+            "score": self.scale._asdict(),
             "seeds": self.seeds,
             "cells": [
                 {**cell, "colour": look(number).colour, "dash": look(number).dash}
