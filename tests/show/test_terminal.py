@@ -14,8 +14,11 @@ from fedtide.show.terminal import LiveView, result_table
 ROUNDS = {(f"algorithm = {name}", seed): 3 for name in ("fedavg", "moon") for seed in (1, 2)}
 
 
+NAMES = {"algorithm = fedavg": "FedAvg", "algorithm = moon": "MOON"}
+
+
 def view(console=None, quiet=False):
-    return LiveView("tides", ROUNDS, console or Console(file=StringIO()), quiet)
+    return LiveView("tides", ROUNDS, console or Console(file=StringIO()), quiet, NAMES)
 
 
 def news(label, t, accuracy, seed=1):
@@ -38,7 +41,7 @@ def test_bar_accuracy_best_clients_and_time_left():
     assert "tides" in text
     assert "3/12 rounds" in text
     assert "left" in text
-    fedavg, moon = (line.split() for line in text.splitlines() if "algorithm" in line)
+    fedavg, moon = (line.split() for line in text.splitlines() if "1,200" in line)
     assert fedavg[-7:] == ["1", "2/3", "50.0%", "60.0%", "30", "of", "1,200"]
     assert moon[-7:] == ["2", "1/3", "-", "-", "30", "of", "1,200"]
 
@@ -54,7 +57,7 @@ def test_a_finished_run_leaves_the_screen():
     live = view()
     for t in range(3):
         live.watch(news("fedavg", t, 0.5))
-    assert "fedavg" not in shown(live)
+    assert "FedAvg" not in shown(live)
     assert "3/12 rounds" in shown(live)
 
 
@@ -64,7 +67,7 @@ def test_fits_a_narrow_window():
     lines = shown(live, 56).splitlines()
     assert len(lines) == 3  # nothing is folded
     assert all(len(line) <= 56 for line in lines)
-    assert lines[-1].startswith("algorithm")
+    assert lines[-1].startswith("FedAvg")
     assert lines[-1].endswith("30 of 1,200")
 
 

@@ -5,13 +5,19 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
-from rich.console import Console
+from rich.console import Console, Group
+from rich.text import Text
 
 from fedtide import config
+from fedtide.cli.run import data_lines, planned, range_lines
+from fedtide.data.datasets import DATASETS
 from fedtide.measure.results import ResultRow, Results
+from fedtide.record.line import Progress
 from fedtide.run.kinds import KINDS, ROOMS
 from fedtide.show.kinds import explained
-from fedtide.show.terminal import SPARE, costs, result_table
+from fedtide.show.terminal import SPARE, LiveView, costs, result_table
+from tests.cli.command import fedtide
+from tests.show.made import line
 
 ROOT = Path(__file__).parent.parent.parent
 STUDIES = sorted(ROOT.glob("studies/**/*.toml"))
@@ -84,6 +90,41 @@ def test_results_and_costs_of_every_study_fit(path):
     assert "…" not in priced
     assert "± 2.8e-15" not in priced  # rounding, no spread
     assert letters(priced).count("9.53e-05") == len(plan.cells)
+    for name in plan.names.values():
+        assert all(word in priced for word in name.split() if len(word) <= 16), name
+    checked = [*planned(plan), *data_lines(plan), *range_lines(plan)]
+    said = rendered(Group(*map(Text, checked)))
+    assert max(map(len, said.splitlines())) <= 80
+    assert letters(said) == letters("".join(checked))
+
+
+def test_the_lists_of_all_kinds_fit(tmp_path):
+    for room in ("datasets", *ROOMS):
+        done = fedtide("list", room, cwd=tmp_path, COLUMNS="80")
+        assert done.returncode == 0, done.stderr
+        assert max(map(len, done.stdout.splitlines())) <= 80
+        assert "…" not in done.stdout
+        kinds = ROOMS[room].built_in if room in ROOMS else DATASETS
+        first = {row.partition(" ")[0] for row in done.stdout.splitlines()}
+        assert set(kinds) <= first
+    said = fedtide("data", cwd=tmp_path, COLUMNS="80").stdout
+    assert max(map(len, said.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
+def test_progress_of_every_study_fits(path):
+    """The bar and the table of running runs, with the longest names, in the middle of a study."""
+    plan = config.load(path)
+    rounds = {(r.label, r.experiment.seed): r.experiment.population.length for r in plan.runs}
+    console = Console(file=StringIO(), width=80, force_terminal=True)
+    live = LiveView(plan.name, rounds, console, quiet=True, named=plan.names)
+    for run in plan.runs[:4]:
+        news = line(0, 0.1234, cohort=1000, population=10_000)
+        live.watch(Progress(run.label, run.experiment.seed, news, run.cell))
+    shown = rendered(live.view())
+    assert max(map(len, shown.splitlines())) <= 80
+    assert shown.count("1,000 of 10,000") == len(plan.runs[:4])
+    assert "…" not in shown
 
 
 @pytest.mark.parametrize("room", ROOMS)

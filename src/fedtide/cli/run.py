@@ -90,7 +90,10 @@ def run(
         console.print(f"{plan.name} is finished: nothing is left to do.", highlight=False)
     rounds = {(r.label, r.experiment.seed): r.experiment.population.length for r in plan.runs}
     _announce(plan, study, 0 if quiet else sum(rounds.values()))
-    with stoppable() as stop, LiveView(plan.name, rounds, console, quiet, plan.scale) as live:
+    with (
+        stoppable() as stop,
+        LiveView(plan.name, rounds, console, quiet, plan.names, plan.scale) as live,
+    ):
         outcome = start(watch=live.watch, stop=stop)
     _show(outcome, out / plan.name, profile)
 
@@ -163,12 +166,12 @@ def check(study: StudyFile, changes: Changes = [], seeds: Seeds = []) -> None:  
     from fedtide.run.preflight import foreseen
 
     plan = config.load(study, changes, seeds)
-    for line in (*_planned(plan), *_data(plan), *_ranges(plan)):
+    for line in (*planned(plan), *data_lines(plan), *range_lines(plan)):
         console.print(line, markup=False, highlight=False)
     caution(foreseen(plan.settings))
 
 
-def _planned(study: Study) -> Iterator[str]:
+def planned(study: Study) -> Iterator[str]:
     """What a study would run."""
     rounds = sum(run_.experiment.population.length for run_ in study.runs)
     counts = [(len(study.cells), "setting"), (len(study.seeds), "seed")]
@@ -178,7 +181,7 @@ def _planned(study: Study) -> Iterator[str]:
         yield f"  {cell.label}"
 
 
-def _data(study: Study) -> Iterator[str]:
+def data_lines(study: Study) -> Iterator[str]:
     """Which data a study uses, and how to get those that are not here."""
     from fedtide.data.datasets import advice
 
@@ -188,7 +191,7 @@ def _data(study: Study) -> Iterator[str]:
         yield f"Data: {name} is here" if here else f"Data: {name} is not here. {advice(name)}"
 
 
-def _ranges(study: Study) -> Iterator[str]:
+def range_lines(study: Study) -> Iterator[str]:
     """The ranges that `fedtide tune` would search; none of a study whose values are chosen."""
     from fedtide.run.ranges import in_words
 

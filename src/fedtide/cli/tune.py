@@ -53,11 +53,9 @@ def _progress(plan: Study, quiet: bool) -> Iterator[Callable[[TrialEnded], None]
     """A bar over all trials, and a line for each that has ended."""
     from rich.progress import Progress
 
-    from fedtide.measure.names import names
     from fedtide.show.searched import trial_line
 
-    said = names([cell.settings for cell in plan.cells])
-    named = {cell.label: name for cell, name in zip(plan.cells, said, strict=True)}
+    named = plan.names
     most = plan.tune.most if plan.tune else 0
     with Progress(console=console, transient=True, disable=quiet) as bar:
         task = bar.add_task("trials", total=len(plan.cells) * most or None)

@@ -107,7 +107,7 @@ def run_study(
     folder = before or StudyFolder.begin(Path(out) / study.name, name)
     origins = [origin(run_.experiment, study.transition_rounds) for run_ in study.runs]
     total = sum(run_.experiment.population.length for run_ in study.runs)
-    with folder.locked(), followed(watch, total) as tell:
+    with folder.locked(), followed(watch, total, study.scale) as tell:
         taken = NOTHING if before else _begin(study, name, folder, others, origins)
         try:
             _finish(study, folder, origins, jobs, tell, stop, over_ray)

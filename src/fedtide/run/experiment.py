@@ -19,6 +19,7 @@ from fedtide.guard.faults import Faults
 from fedtide.guard.gate import Gate
 from fedtide.guard.privacy import Privacy
 from fedtide.measure.evaluation import Evaluation
+from fedtide.measure.scale import Scale
 from fedtide.network.plan import IdealNetwork, Network
 from fedtide.population.participation import Full, Participation, Uniform
 from fedtide.population.sessions import Fixed, Population
@@ -184,6 +185,11 @@ class Experiment:
         """Faults, attack, defence and privacy, which stand between clients and server."""
         kinds = (self.faults, self.attack, self.defence, self.privacy)
         return Gate(*kinds, self.seed, self.engine.is_real)
+
+    @property
+    def scale(self) -> Scale:
+        """The score by which models are judged: the first of the task."""
+        return Scale.all_of(self.task)[0]
 
     @property
     def adds(self) -> bool:

@@ -163,7 +163,7 @@ def played(
             follower.era, follower.archive, bill = now.era, now.archive, start[1]
         now, line = played_round(e, world, at, session, now, start, [*lines, *done])
         done.append(line)
-    return Branch(number, done, bill, Scale.all_of(e.task)[0])
+    return Branch(number, done, bill, e.scale)
 
 
 def played_round(

@@ -64,7 +64,7 @@ class History:
     @property
     def scale(self) -> Scale:
         """The score of the task."""
-        return Scale.all_of(self.experiment.task)[0]
+        return self.experiment.scale
 
     def to_pandas(self) -> DataFrame:
         """One row per round, one column per number of the journal."""

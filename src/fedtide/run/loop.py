@@ -23,6 +23,8 @@ from fedtide.run.world import World
 from fedtide.show.progress import followed
 from fedtide.training.messages import Row
 
+HOW = "For a study file, write run_study(load('study.toml'))."
+
 
 def run(
     experiment: Experiment,
@@ -30,13 +32,12 @@ def run(
     watch: Callable[[Line], None] | None = None,
     checkpoints: Checkpoints | None = None,
 ) -> History:
-    """Run an experiment, or go on with it; `watch` sees every line, or else a notebook's progress bar."""
-    do = "For a study file, write run_study(load('study.toml'))."
-    expect(experiment, Experiment, "fedtide.run()", do)
+    """Run an experiment, or go on with it; `watch` sees every line (without it, a notebook shows a bar)."""
+    expect(experiment, Experiment, "fedtide.run()", HOW)
     e = replace(experiment, population=experiment.population.opened())
     journal, checkpoints = journal or Journal(), checkpoints or Checkpoints()
     length = e.population.length
-    with memory_explained(), World.build(e) as world, followed(watch, length) as tell:
+    with memory_explained(), World.build(e) as world, followed(watch, length, e.scale) as tell:
         first, now = resumed(e, world, journal, checkpoints)
         for line in journal.lines:  # of rounds before a resumed run broke off
             tell(line)

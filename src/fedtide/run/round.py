@@ -20,7 +20,6 @@ from fedtide.engines.base import Result
 from fedtide.guard.gate import Gate
 from fedtide.measure.fairness import by_shares, fairness, participations
 from fedtide.measure.probes import Finished, measured
-from fedtide.measure.scale import Scale
 from fedtide.record.line import Line, added, begun, billed, received
 from fedtide.run.experiment import Experiment
 from fedtide.run.own_tests import client_scores
@@ -192,7 +191,7 @@ def evaluate(
 def score_facts(e: Experiment, world: World, scores: Scores) -> dict[str, Any]:
     """What the journal says about a test."""
     facts: dict[str, Any] = {"accuracy": scores.accuracy, "loss": scores.loss}
-    if not Scale.all_of(e.task)[0].is_accuracy:
+    if not e.scale.is_accuracy:
         facts |= {"score": scores.score, "untrained_score": world.untrained.score}
     return facts | ({"metrics": dict(scores.metrics)} if scores.metrics else {})
 

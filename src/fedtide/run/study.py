@@ -13,6 +13,7 @@ import torch
 
 from fedtide.core.errors import require
 from fedtide.core.machine import cpu_count
+from fedtide.measure.names import names
 from fedtide.measure.scale import Scale
 from fedtide.record.folder import labelled
 from fedtide.record.settings import plain
@@ -94,13 +95,19 @@ class Study:
     @property
     def scale(self) -> Scale:
         """The score by which models are judged."""
-        return Scale.all_of(self.cells[0].experiment.task)[0]
+        return self.cells[0].experiment.scale
 
     @property
     def settings(self) -> list[tuple[str, Experiment]]:
         """Every cell by its label, with the first seed."""
         seed = self.seeds[0]
         return [(cell.label, replace(cell.experiment, seed=seed)) for cell in self.cells]
+
+    @property
+    def names(self) -> dict[str, str]:
+        """What each setting is called in sentences, by its label."""
+        said = names([cell.settings for cell in self.cells])
+        return {cell.label: name for cell, name in zip(self.cells, said, strict=True)}
 
     @property
     def runs(self) -> list[Run]:

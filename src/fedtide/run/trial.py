@@ -64,7 +64,7 @@ class TrialPlan(NamedTuple):
     @property
     def scale(self) -> Scale:
         """The score of the task."""
-        return Scale.all_of(self.experiments[0].task)[0]
+        return self.experiments[0].scale
 
 
 class TrialEnded(NamedTuple):

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import Any
 
+from fedtide.measure.scale import ACCURACY, Scale
 from fedtide.record.line import Line, Progress
 
 SECONDS = 0.25  # between two pictures
@@ -16,12 +17,12 @@ Watch = Callable[[Any], None]  # of lines of a journal, or of Progress
 
 
 @contextmanager
-def followed(watch: Watch | None, rounds: int) -> Iterator[Watch]:
+def followed(watch: Watch | None, rounds: int, scale: Scale = ACCURACY) -> Iterator[Watch]:
     """`watch` itself or, if there is none, a bar over all rounds; outside of notebooks nothing is shown."""
     if watch or not in_notebook():
         yield watch or (lambda news: None)
         return
-    bar = Bar(rounds)
+    bar = Bar(rounds, scale)
     try:
         yield bar.watch
     finally:
@@ -35,12 +36,12 @@ def in_notebook() -> bool:
 
 
 class Bar:
-    """A progress bar with the last accuracy, which is replaced as rounds end and removed at the end."""
+    """A progress bar with the last score, which is replaced as rounds end and removed at the end."""
 
-    def __init__(self, rounds: int) -> None:
+    def __init__(self, rounds: int, scale: Scale) -> None:
         from IPython.display import HTML, display
 
-        self._html, self._rounds, self._done = HTML, rounds, 0
+        self._html, self._rounds, self._done, self._scale = HTML, rounds, 0, scale
         self._begun, self._shown, self._words = monotonic(), 0.0, ""
         self._handle = display(HTML(self.picture()), display_id=True)
 
@@ -48,8 +49,8 @@ class Bar:
         """A round has ended."""
         self._done += 1
         line = news.line if isinstance(news, Progress) else news
-        if line["accuracy"] is not None:
-            self._words = f"accuracy {line['accuracy']:.1%}"
+        if (score := self._scale.value(line)) is not None:
+            self._words = f"{self._scale.name} {self._scale.text(score)}"
         if monotonic() - self._shown > SECONDS:
             self._shown = monotonic()
             self._handle.update(self._html(self.picture()))

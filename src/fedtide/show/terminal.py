@@ -67,7 +67,7 @@ class LiveView:
     """A progress bar over all rounds of a study and a row for every run at work.
 
     Where the output is no terminal, a line for every run that has ended. `rounds` has the length of each run,
-    by the label of its settings and its seed.
+    by the label of its settings and its seed; `named` says what each label is called.
     """
 
     def __init__(
@@ -76,9 +76,10 @@ class LiveView:
         rounds: Mapping[tuple[str, int], int],
         console: Console,
         quiet: bool,
+        named: Mapping[str, str],
         scale: Scale = ACCURACY,
     ) -> None:
-        self._rounds, self._scale = rounds, scale
+        self._rounds, self._named, self._scale = rounds, named, scale
         self._running: dict[tuple[str, int], RunStatus] = {}
         self._ended = 0
         self._progress = Progress(
@@ -113,20 +114,20 @@ class LiveView:
             return
         label, seed = run
         name = "" if self._scale.is_accuracy else f"{self._scale.name} "
-        score = name + self._text(last.score)
-        text = f"{self._ended}/{len(self._rounds)}: {label}, seed {seed}: {score}"
+        run_ = f"{self._named[label]}, seed {seed}: {name}{self._text(last.score)}"
+        text = f"{self._ended}/{len(self._rounds)}: {run_}"
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def view(self) -> Group:
         """The progress bar and the table of running runs as they are now."""
         table = Table(box=None, pad_edge=False, header_style="dim", expand=True)
-        table.add_column("running", no_wrap=True, overflow="ellipsis", ratio=1)
+        table.add_column("running", overflow="fold", ratio=1)
         for name in ("seed", "round", self._scale.name, "best", "clients"):
             table.add_column(name, justify="right", no_wrap=True)
         running = list(self._running.items())  # a copy: rounds arrive from another thread
         for (label, seed), (line, score, best) in running:
             table.add_row(
-                Text(label),
+                Text(self._named[label]),
                 str(seed),
                 f"{line['t'] + 1}/{self._rounds[label, seed]}",
                 self._text(score),
@@ -205,12 +206,12 @@ def costs(
     """What a round costs with each of these settings: mean and spread over drawn rounds."""
     table = Table(title=f"{study}: one round", title_justify="left", box=SIMPLE_HEAD)
     table.add_column("setting", overflow="fold")
-    table.add_column("take\npart", justify="right", no_wrap=True)
     for column in ("", "a round", "down", "compute", "up"):
         table.add_column(column, justify="right" if column else "left", no_wrap=True)
     for name, price in zip(names(settings), prices, strict=True):
-        table.add_row(Text(name), f"{price['take_part']:.1f}", *_amounts(price, "seconds"))
-        table.add_row("", f"of {price['asked']:.1f}", *_amounts(price, "joules"), end_section=True)
+        table.add_row(Text(name), *_amounts(price, "seconds"))
+        taking_part = f"{price['take_part']:.1f} of {price['asked']:.1f} take part"
+        table.add_row(Text(taking_part, "dim"), *_amounts(price, "joules"), end_section=True)
     return table
 
 
