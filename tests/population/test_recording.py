@@ -138,11 +138,33 @@ WRONG = {
     "client,arrive,leave\n0,0,3\n1,x,3\n": "line 3: arrive must be a number.* Got 'x'",
     "client,arrive,leave\n0,0,3\n\n1,4,3\n": "line 4: leave must be after arrive. Got '?3'?",
     "client,arrive,leave\n0,0.5,3\n": "line 2: arrive must be a whole round",
+    "client,arrive,leave\n0,-inf,3\n": "line 2: arrive must be a number or a date",
+    "client,client,arrive,leave\n0,0,0,3\n": "it must have one column 'client'. Got 2",
+    "client,arrive,leave\n0,0,\n0,5,2026-01-01\n": "line 3: leave must be a number",
     "client,arrive,leave\n0,-1,3\n": "line 2: arrive must be a whole round",
     "client,arrive,leave\n0,0,3\n,1,3\n": "line 3: client must be the name of a client",
     "client,arrive,leave\n0,2026-01-01,2026-01-02\n": "population.round_minutes must be the length",
     "client,arrive,leave\n0,0,3\n1,2\n": "line 3: it must have 3 fields|Expected 3 columns, got 2",
 }
+
+
+def test_visits_that_meet_begin_no_session(reader, tmp_path):
+    trace = VisitTrace(stays=((0, 0, 4), (0, 4, 8), (1, 0, 6), (1, 3, 8)), rounds=8)
+    assert [trace.at(t).number for t in range(8)] == [0] * 8
+    rows = "".join(f"{client},{t}\n" for t in (0, 1, 2, 3) for client in ("a", "b")[: 2 - t // 3])
+    trace = of(tmp_path, "device,seen\n" + rows, columns=("device", "seen"), rounds=4)
+    assert [trace.at(t).number for t in range(4)] == [0, 0, 0, 1]
+
+
+def test_numbers_in_gaps_are_their_own_names(reader, tmp_path):
+    found = of(tmp_path, "client,arrive,leave\n1,0,3\n11,1,4\n").recording()
+    assert found.names.tolist() == [str(n) for n in range(12)]
+
+
+def test_dates_with_nanoseconds(reader, tmp_path):
+    rows = "a,2026-03-02 08:00:00.123456789,2026-03-02 09:00\n"
+    trace = of(tmp_path, "client,arrive,leave\n" + rows, round_minutes=15)
+    assert trace.recording().visits.leave.tolist() == [4]
 
 
 @pytest.mark.parametrize("text", WRONG)

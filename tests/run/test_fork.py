@@ -12,6 +12,8 @@ from fedtide.cli import app
 from fedtide.core.errors import ConfigError
 from fedtide.population.live import Live
 from fedtide.run.fork import Branch, Fork, fork
+from fedtide.run.regret import fork_study
+from fedtide.show.regret import regret_table
 from fedtide.starts import Cold, Previous, Similarity, Soup
 from fedtide.starts.trigger import Always
 from tests.worlds import timeless
@@ -78,6 +80,24 @@ def test_clients_that_come_and_go_one_by_one():
         assert [{**line} for line in one.branches[0].lines] == plain[one.t : one.t + 4]
 
 
+def test_branches_are_tested_in_every_round():
+    starts = (Soup(), Previous())
+    found = fork(experiment(evaluation={"every": 20}), starts, length=2)
+    assert sum(line["accuracy"] is not None for line in found.lines) == 1
+    assert [one.regrets for one in found.forks] == [
+        one.regrets for one in fork(experiment(), starts, length=2).forks
+    ]
+
+
+def test_without_a_change_there_is_no_table():
+    study = config.study(
+        "still", TABLE | {"population": "fixed", "compare": {"start": ["soup", "cold"]}}
+    )
+    study = replace(study, name="still")
+    (told,) = regret_table(fork_study(study, 2))
+    assert str(told) == "the run of soup has no start after the first one."
+
+
 def test_regrets_by_hand():
     lines = (
         [{"accuracy": 0.5}, {"accuracy": None}, {"accuracy": 0.7}],
@@ -110,7 +130,7 @@ def test_the_command(tmp_path):
     for number in (1, 2):  # an earlier result stays
         done = CliRunner().invoke(app, command)
         assert done.exit_code == 0, done.output
-        assert "4 starts, run of soup" in done.output
+        assert "4 changes with a start, run of soup" in done.output
         folder = tmp_path / "turns" / f"fork-{number}"
         (told,) = json.loads((folder / "regret.json").read_text())
         assert [run["seed"] for run in told["runs"]] == [1, 2]

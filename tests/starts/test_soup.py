@@ -86,7 +86,13 @@ def test_a_gain_within_chance_is_no_gain():
 
 
 def test_with_one_client_any_lower_loss_counts():
-    assert begun(Parabolas(5.2)).model is not LAST
+    assert begun(Parabolas(5.2), present=1).model is not LAST
+
+
+def test_one_answer_of_many_clients_is_none():
+    """It says nothing about the error, so nothing is known to beat the current model."""
+    assert begun(Parabolas(1.4), present=3).model is LAST
+    assert begun(Parabolas(1.4), present=3, margin=0.0).model is not LAST
 
 
 def test_clients_weigh_by_examples_or_equally():

@@ -12,6 +12,7 @@ from fedtide.core.errors import ConfigError
 from fedtide.population.sessions import Pattern
 from fedtide.run import reuse
 from fedtide.starts import ArchiveAverage, Previous, Similarity, Soup
+from fedtide.starts.archive import All, Diverse
 from tests.worlds import timeless
 
 SESSIONS = ((0, 1, 2), (3, 4), (0, 1, 2), (3, 4), (0, 1, 2, 3))
@@ -76,6 +77,22 @@ TABLE = {
     "population": {"kind": "alternating", "clients": 3, "sessions": 2, "rounds": 2},
     "train": {"steps": 2, "model": "linear"},
 }
+
+
+@pytest.mark.parametrize("keep", [All(), Diverse(H=9)])
+def test_a_similarity_start_without_gradients_makes_its_own(tmp_path, keep):
+    """Its first session is the pilot, as if it had begun then; models without a gradient are not compared."""
+    run(after(WHOLE, slice(0, 2))).save_archive(tmp_path)
+    start = Similarity(archive=str(tmp_path), keep=keep)
+    lines = run(after(WHOLE, slice(0, 5), start=start)).rounds[::3]
+    assert [line.get("gradient_rounds", 0) for line in lines] == [0, 1, 1, 1, 1]
+    assert [line.get("start_from") for line in lines] == [None, None, [3], [3, 4], [3, 4, 5]]
+
+
+def test_the_folder_of_a_run_is_no_archive(tmp_path):
+    run(after(WHOLE, slice(0, 2))).save_archive(tmp_path / "archive")
+    with pytest.raises(ConfigError, match=r"the folder of a run\. Write '.*archive'"):
+        run(replace(WHOLE, start=Soup(archive=str(tmp_path))))
 
 
 def test_own_models(tmp_path):

@@ -42,7 +42,8 @@ def fork(
         console.print(table)
     console.print(
         "Regret: how many points the mean accuracy of the next "
-        f"{rounds} rounds is below that of the best start at the same change."
+        f"{rounds} rounds is below that of the best start at the same change. "
+        "Best at: ties count for all."
     )
     console.print(f"Chart: {folder / 'regret.html'}", soft_wrap=True)
     console.print(f"Numbers: {folder / 'regret.json'}", soft_wrap=True)

@@ -16,6 +16,7 @@ import numpy as np
 from fedtide.core.errors import ConfigError, require
 from fedtide.core.rng import stream
 from fedtide.core.types import Group, Session
+from fedtide.population.description import joined
 from fedtide.population.recording import MOST, Form, Recording, read
 from fedtide.population.sessions import Alternating, Population
 from fedtide.population.visits import Visits
@@ -227,7 +228,8 @@ class VisitTrace(Arrivals):
         return [Group(self.clients or sum(sizes))]
 
     def visits(self, seed: int) -> Visits:
-        return Visits.of(self.stays) if self.stays else self.recording().visits
+        # No session begins where the next visit of a client begins when the one before it ends.
+        return joined(Visits.of(self.stays) if self.stays else self.recording().visits)
 
     def recording(self) -> Recording:
         """What the file says; read once, and again when it has changed."""

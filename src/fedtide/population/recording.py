@@ -101,7 +101,7 @@ class Source:
         numbers, is_dated = held.numbers, held.is_dated
         if numbers is None:
             numbers, is_dated = self._read(column)
-        gone = np.isnan(numbers)
+        gone = np.isnan(numbers) if empty is not None else ~np.isfinite(numbers)
         if gone.any():
             if empty is None:
                 self.wrong(int(gone.argmax()), column, "a number or a date")
@@ -148,7 +148,8 @@ def _recording(path: Path, stamp: int, form: Form) -> Recording:
         begin, is_dated = source.times(times[0])
         end, also_dated = source.times(times[1], empty=np.inf)
         if is_dated != also_dated and np.isfinite(end).any():
-            source.wrong(0, times[1], f"{'a date' if is_dated else 'a number'}, as {times[0]} is")
+            row = int(np.isfinite(end).argmax())
+            source.wrong(row, times[1], f"{'a date' if is_dated else 'a number'}, as {times[0]} is")
     late = np.flatnonzero(~(end > begin))
     if len(late):
         source.wrong(int(late[0]), times[-1], f"after {times[0]}")
@@ -165,7 +166,8 @@ def _recording(path: Path, stamp: int, form: Form) -> Recording:
     arrive, leave = begin.astype(np.int64), np.minimum(end, MOST).astype(np.int64)
     numbers, sizes = _numbered(names, codes, arrive, groups)
     visits = Visits(numbers[codes][kept], arrive[kept], leave[kept])
-    ordered = np.empty(int(numbers.max()) + 1, dtype=names.dtype)
+    ordered = np.arange(numbers.max() + 1).astype(np.str_)  # a number in a gap is its own name
+    ordered = ordered.astype(np.result_type(ordered, names))
     ordered[numbers] = names
     return Recording(visits, ordered, sizes, zero, is_dated, dropped)
 
@@ -274,7 +276,7 @@ def _by_pyarrow(path: Path, columns: Sequence[str]) -> Source:
         if name == columns[0]:
             source.columns[name] = Column(column.cast(pa.string()), None)
         elif pa.types.is_temporal(column.type) and not pa.types.is_time(column.type):
-            dates = column.cast(pa.timestamp("us")).cast(pa.int64())
+            dates = column.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
             source.columns[name] = Column(column, _numbers(dates) / 1e6, True)
         elif pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
             source.columns[name] = Column(column, _numbers(column))
@@ -321,6 +323,11 @@ def _line(path: Path, row: int) -> int:
 
 
 def _check_header(path: Path, columns: Sequence[str], header: Sequence[str]) -> None:
+    twice = [name for name in columns if header.count(name) > 1]
+    if twice:
+        raise DataError(
+            f"{path}: it must have one column {twice[0]!r}. Got {header.count(twice[0])}."
+        )
     missing = [name for name in columns if name not in header]
     if missing:
         got = ", ".join(header)[:80] or "an empty file"

@@ -109,6 +109,12 @@ def read_archive(folder: Path, like: Model, layout: Layout) -> StoredArchive:
 
 
 def _own_models(folder: Path, like: Model, layout: Layout) -> StoredArchive:
+    inner = folder / "archive"
+    if (inner / ABOUT).exists():  # a run's folder
+        raise ConfigError(
+            f"start.archive must be the archive of an earlier run. Got {str(folder)!r}, the folder of a run. "
+            f"Write {str(inner)!r}."
+        )
     paths = sorted(folder.glob("*.safetensors"))
     if not paths:
         raise ConfigError(

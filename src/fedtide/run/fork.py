@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from math import isnan
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -105,7 +106,8 @@ def fork(
                         played(e, world, t, before, kept, lines, number, follower, span)
                         for number, follower in enumerate(followers)
                     ]
-                forks += [Fork(t, begun)] if is_choice else []
+                has_tests = not isnan(begun[0].score)  # all branches have the same clients
+                forks += [Fork(t, begun)] if is_choice and has_tests else []
             elif t == session.first:
                 for follower in followers:
                     follower.era = follower.era.changed(session.clients, now.model)
@@ -148,7 +150,7 @@ def played(
     length: int,
 ) -> Branch:
     """The rounds after a start in round t, from a copy of the state before it."""
-    e = replace(e, start=follower.start)
+    e = replace(e, start=follower.start, evaluation=replace(e.evaluation, every=1))
     world.engine.memory = copy_of(kept)
     now = follower.at(before) if number else before
     done: list[Line] = []

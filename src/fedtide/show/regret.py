@@ -8,6 +8,7 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
+from rich.text import Text
 
 from fedtide.record.files import write_json, write_text
 from fedtide.show.report.colours import look
@@ -16,13 +17,16 @@ if TYPE_CHECKING:
     from fedtide.run.regret import StudyRegret
 
 
-def regret_table(found: Sequence[StudyRegret]) -> Iterator[Table]:
+def regret_table(found: Sequence[StudyRegret]) -> Iterator[Table | Text]:
     """For every problem the mean regret of each start, and how often it was best."""
     for one in found:
         title = f"{one.problem}: " if one.problem else ""
         forks = sum(len(run.forks) for run in one.runs.values())
-        table = Table(box=None, pad_edge=False, title_justify="left", title_style="bold")
-        table.title = f"{title}{forks} starts, run of {one.starts[0]}"
+        if not forks:
+            yield Text(f"{title}the run of {one.starts[0]} has no start after the first one.")
+            continue
+        yield Text(f"{title}{forks} changes with a start, run of {one.starts[0]}", style="bold")
+        table = Table(box=None, pad_edge=False)
         table.add_column("start")
         for column in ("regret", "worst", "best at"):
             table.add_column(column, justify="right")

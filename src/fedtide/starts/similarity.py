@@ -76,17 +76,19 @@ class Similarity(Start):
         if isinstance(known.archive.pilot, Nothing) and not self.has_pilot_file:
             return Begun(self.opening(known), {})
         g = self.gradient(known, self.clients)  # lines 14-22
-        if not known.archive.past:
+        # Models that another start or somebody else has archived have no gradient to compare.
+        past = tuple(p for p in known.archive.past if p.gradient.numel())
+        if not past:
             return Begun(self.opening(known), {}, g)
-        gaps = torch.tensor([self.gap(g, p.gradient, known.layout) for p in known.archive.past])
+        gaps = torch.tensor([self.gap(g, p.gradient, known.layout) for p in past])
         mu = similarity_weights(gaps, self.R)
         facts = {
             "start_weights": mu.tolist(),
-            "start_from": [past.session for past in known.archive.past],
+            "start_from": [p.session for p in past],
             "start_distances": gaps.tolist(),
             "stored_floats": known.archive.floats,
         }
-        return Begun(known.archive.mixed(mu, known.initial), facts, g)  # Eq. 18
+        return Begun(Archive(past=past).mixed(mu, known.initial), facts, g)  # Eq. 18
 
     def gradient(self, known: Beginning, clients: int, half: int = 0) -> Vector:
         """G_s: the change of the pilot model in V rounds with `clients` clients, or half of them (Eq. 17)."""
@@ -96,7 +98,9 @@ class Similarity(Start):
         return known.gradient_rounds(pilot, self.V, clients, half).x - pilot.x
 
     def gap(self, one: Vector, other: Vector, layout: Layout) -> float:
-        """The distance between two computed gradients."""
+        """The distance between two gradients; 0 if one was not computed."""
+        if not (one.numel() and other.numel()):
+            return 0.0
         if self.distance == "two-norm":
             return float((one - other.to(one)).norm())
         return normalised_distance(one, other.to(one), layout)
@@ -115,7 +119,9 @@ class Similarity(Start):
             kept = self.keep.added(
                 archive.past, past, lambda a, b: self.gap(a.gradient, b.gradient, layout)
             )
-            return archive._replace(past=kept)
+            is_pilot = isinstance(archive.pilot, Nothing) and not self.has_pilot_file
+            pilot = past.model if is_pilot else archive.pilot  # of an archive without one
+            return Archive(pilot, kept)
         pilots = (*archive.past, past)
         if len(pilots) < self.P:
             return archive._replace(past=pilots)

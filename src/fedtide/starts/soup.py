@@ -67,7 +67,7 @@ class Soup(Start):
     def begin(self, known: Beginning) -> Begun:
         # The newest model of the archive is the current one, which is no candidate twice.
         past = tuple(p for p in known.archive.past if p.session < known.number - 1)
-        proposed = [self.propose(other, known) for other in self.also]
+        proposed = [other.begin(known) for other in self.also]
         gradient = next((b.gradient for b in proposed if b.gradient.numel()), NONE)
         opening = self.opening(known)
         if not past or opening is not known.last:
@@ -88,13 +88,6 @@ class Soup(Start):
         }
         model = mixed(models, mixes[taken]) if taken else known.last  # step 4
         return Begun(model, facts, gradient)
-
-    def propose(self, other: Start, known: Beginning) -> Begun:
-        """What another start would begin with, given the models whose gradients it can compare."""
-        past = known.archive.past
-        if other.computes:
-            past = tuple(p for p in past if p.gradient.numel())
-        return other.begin(known._replace(archive=known.archive._replace(past=past)))
 
     def test(
         self, known: Beginning, models: list[Model], proposed: Tensor
@@ -127,6 +120,8 @@ class Soup(Start):
         as the sample becomes the whole (finite population correction). A trimmed mean remains an estimate.
         """
         if not len(tested.ids):
+            return 0, 0.0
+        if len(tested.ids) == 1 and absent and self.margin:  # one answer says nothing about chance
             return 0, 0.0
         mean, error = self.means(tested.losses - tested.losses[0], weight)
         if self.robust == "mean":
