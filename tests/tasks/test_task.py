@@ -9,6 +9,8 @@ from torch.nn.functional import cross_entropy
 
 from fedtide.core.errors import ConfigError
 from fedtide.core.layout import Layout
+from fedtide.core.types import Examples
+from fedtide.engines.trial import is_chain, model_traits
 from fedtide.models.base import EmbedHead
 from fedtide.tasks.task import Task
 
@@ -121,10 +123,60 @@ def test_pickling():
     assert torch.equal(again.initial.x, task.initial.x)
 
 
-def test_buffers_that_are_not_saved_count_too():
-    module = nn.Sequential(nn.Linear(4, 3))
-    module.register_buffer("memo", torch.ones(2), persistent=False)
-    assert "memo" in Task(module).initial.buffers
+class Numbered(nn.Module):
+    """A module with a constant that is not saved, one saved buffer, and frozen parameters of another type."""
+
+    def __init__(self):
+        super().__init__()
+        self.base = nn.Linear(4, 5).to(torch.bfloat16).requires_grad_(False)
+        self.head = nn.Linear(5, 3)
+        self.register_buffer("places", torch.arange(5), persistent=False)
+        self.register_buffer("shift", torch.ones(3))
+
+    def forward(self, inputs):
+        features = self.base(inputs.to(torch.bfloat16)).float() * self.places
+        return self.head(features) + self.shift
+
+
+def test_what_is_frozen_is_not_in_the_vector_and_not_copied():
+    module, batch = Numbered(), inputs()
+    task = Task(module)
+    assert task.layout.names == ("head.weight", "head.bias")
+    assert set(task.initial.buffers) == {"shift"}
+    assert set(task.frozen) == {"base.weight", "base.bias"}
+    assert set(task.constants) == {"places"}
+    assert task.frozen["base.weight"].data_ptr() == module.base.weight.data_ptr()
+    out, buffers = task.train(*task.initial, batch)
+    torch.testing.assert_close(out.logits, module(batch))
+    assert set(buffers) == {"shift"}
+    again = pickle.loads(pickle.dumps(task))
+    torch.testing.assert_close(again.view(*again.initial, batch).logits, module(batch))
+
+
+def test_a_frozen_model_is_no_chain():
+    assert is_chain(Task(nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))))
+    module = nn.Sequential(nn.Linear(4, 5).requires_grad_(False), nn.ReLU(), nn.Linear(5, 3))
+    assert not is_chain(Task(module))
+
+
+def test_a_constant_that_training_changes_is_refused():
+    class Counting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Linear(4, 3)
+            self.register_buffer("seen", torch.zeros(()), persistent=False)
+
+        def forward(self, inputs):
+            self.seen += 1
+            return self.head(inputs)
+
+    examples = Examples(inputs(), torch.arange(6) % 3)
+    with pytest.raises(ConfigError) as caught:
+        model_traits(Task(Counting()), examples)
+    assert str(caught.value) == (
+        "train.model must be a module whose buffers are saved with it if training changes them. Got 'seen'. "
+        "Register them with persistent=True."
+    )
 
 
 def test_convolutions_are_noticed():
@@ -143,9 +195,9 @@ def test_mixed_dtypes_are_refused(module, count):
     with pytest.raises(ConfigError) as caught:
         Task(module)
     assert str(caught.value) == (
-        "train.model must be a module whose parameters have one dtype and one device. "
+        "train.model must be a module whose trained parameters have one dtype and one device. "
         f"Got Sequential with {count} parameters of several or none. "
-        "Convert it with module.float() before the run."
+        "Convert them with module.float() before the run; frozen ones may have another dtype."
     )
 
 

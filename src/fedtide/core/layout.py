@@ -1,4 +1,4 @@
-"""The place of each parameter of a model in its flat vector."""
+"""The place of each trained parameter of a model in its flat vector."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from fedtide.core.types import Vector
 
 @dataclass(frozen=True)
 class Layout:
-    """The names and shapes of a model's parameters, in the order in which the flat vector has them."""
+    """Names and shapes of a model's trained parameters, in the order in which the flat vector has them."""
 
     names: tuple[str, ...]
     shapes: tuple[torch.Size, ...]
 
     @classmethod
     def of(cls, module: nn.Module) -> Layout:
-        """The layout of a module's parameters."""
-        named = dict(module.named_parameters())
+        """The layout of a module's parameters that require gradients; the others are frozen."""
+        named = {name: p for name, p in module.named_parameters() if p.requires_grad}
         return cls(tuple(named), tuple(p.shape for p in named.values()))
 
     @property

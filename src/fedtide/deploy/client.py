@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from fedtide.core.trees import rows
 from fedtide.core.types import Ids, Nothing, Session
 from fedtide.deploy.data import Hook, Settings, of_client, written
 from fedtide.deploy.engine import NEVER
+from fedtide.deploy.frozen import FROZEN, LacksFrozen, lacking, settled
 from fedtide.deploy.records import packed, unpacked
 from fedtide.deploy.roster import NO_NUMBER
 from fedtide.engines.kinds import LoopSettings, VectorisedSettings
@@ -37,19 +39,27 @@ def client_app(file: Path, hook: Hook) -> ClientApp:
     @app.train()
     def train(message: Message, context: Context) -> Message:
         client = Client(config.load(file), hook, context)
-        return Message(client.train(message.content), reply_to=message)
+        return Message(answered(client.train, message.content), reply_to=message)
 
     @app.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
         client = Client(config.load(file), hook, context)
-        return Message(client.test(message.content), reply_to=message)
+        return Message(answered(client.test, message.content), reply_to=message)
 
     @app.evaluate("losses")
     def losses(message: Message, context: Context) -> Message:
         client = Client(config.load(file), hook, context)
-        return Message(client.losses(message.content), reply_to=message)
+        return Message(answered(client.losses, message.content), reply_to=message)
 
     return app
+
+
+def answered(work: Callable[[RecordDict], RecordDict], letter: RecordDict) -> RecordDict:
+    """The reply to a message; a client that lacks the model's frozen parameters asks for them."""
+    try:
+        return work(letter)
+    except LacksFrozen as error:
+        return lacking(str(error))
 
 
 def introduced(hook: Hook, settings: Settings) -> RecordDict:
@@ -87,7 +97,7 @@ class Client:
             t,
             purpose,
         )
-        with self._world(e) as world:
+        with self._world(e, letter) as world:
             memory = OneRow(stored.read(ticket))
             world.engine.memory = memory
             steps = np.minimum(_int(about, "steps"), world.engine.data.steps(t, ids))
@@ -102,7 +112,7 @@ class Client:
     def test(self, letter: RecordDict) -> RecordDict:
         """Sums over this client's test examples, from which scores follow."""
         tree, about = unpacked(letter)
-        with self._world(self._experiment(about)) as world:
+        with self._world(self._experiment(about), letter) as world:
             world.enter(Session(0, _ids(about), 0, 1))
             sums = world.engine.sums(tree["model"], world.test)
         return RecordDict({"tested": MetricRecord(sums._asdict())})
@@ -121,7 +131,7 @@ class Client:
         models = stored.read(exchange)
         answer: dict[str, Any] = {"losses": [0.0], "examples": 0.0}
         if models is not None:
-            with self._world(e) as world:
+            with self._world(e, letter) as world:
                 mine = NodeState(self.context.state, "batch").read(_int(about, "ticket"))
                 world.engine.memory = OneRow(mine)
                 listed = [models[str(n)] for n in range(len(models))]
@@ -134,11 +144,14 @@ class Client:
         experiment = self.study.cells[_int(about, "cell")].experiment
         return replace(experiment, seed=_int(about, "seed"))
 
-    def _world(self, e: Experiment) -> World:
+    def _world(self, e: Experiment, letter: RecordDict) -> World:
         data = of_client(self.hook, self.context.node_config) if self.hook.OWN else e.data
         stacks = isinstance(e.engine, VectorisedSettings)
         engine = (VectorisedSettings if stacks else LoopSettings)(workers=1, device=e.engine.device)
-        return World.build(replace(e, data=data, engine=engine, attack=Attack()))
+        world = World.build(replace(e, data=data, engine=engine, attack=Attack()))
+        wanted = str(letter.config_records["config"][FROZEN])
+        world.engine.task = settled(world.engine.task, wanted, letter, self.context.state)
+        return world
 
 
 class OneRow(Memory):

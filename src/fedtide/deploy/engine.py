@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import count
 from typing import Any, ClassVar, NamedTuple, cast
 
@@ -26,13 +27,14 @@ from fedtide.core.errors import EngineError
 from fedtide.core.trees import leaves, stack, tree_map
 from fedtide.core.types import Examples, Ids, Model, Tested, Walk
 from fedtide.data.batches import ClientData
+from fedtide.deploy.frozen import FROZEN, is_lacking, with_frozen
 from fedtide.deploy.records import packed, unpacked
 from fedtide.deploy.roster import Roster
 from fedtide.engines.base import Engine, Result, Traits
 from fedtide.engines.kinds import EngineSettings
 from fedtide.tasks.objective import Meters
 from fedtide.tasks.scores import Sums
-from fedtide.tasks.task import Task
+from fedtide.tasks.task import Task, checksum
 from fedtide.training.messages import AnyAlgorithm, Broadcast, Report
 from fedtide.training.train import Train
 
@@ -86,7 +88,7 @@ class Flower(Engine):
         blank = broadcast.algorithm.row(broadcast.algorithm.memory(broadcast.down))
         new = Standing(torch.tensor(NEVER), blank)
         letters = self._letters(broadcast, ids, walk, new, exchange)
-        answers = roster.ask(MessageType.TRAIN, letters, roster.settings.enough)
+        answers = self._ask(MessageType.TRAIN, letters, roster.settings.enough)
         reports, forgot = self._read(answers)
         facts = roster.counted() | ({"forgot": len(forgot)} if len(forgot) else {})
         if len(reports) < roster.settings.minimum:
@@ -148,7 +150,7 @@ class Flower(Engine):
             client: packed({"model": model}, **self._run, client=client) for client in roster.cards
         }
         sums = Sums()
-        for client, answer in roster.ask(MessageType.EVALUATE, letters).items():
+        for client, answer in self._ask(MessageType.EVALUATE, letters).items():
             try:
                 sums = sums.plus(_tested(answer))
             except (KeyError, ValueError) as error:
@@ -172,7 +174,7 @@ class Flower(Engine):
             for client in ids.tolist()
         }
         found: dict[int, tuple[list[float], float]] = {}
-        for client, answer in roster.ask(TEST_LOSSES, letters).items():
+        for client, answer in self._ask(TEST_LOSSES, letters).items():
             try:
                 found[client] = _losses(answer, len(mixes))
             except (KeyError, ValueError) as error:
@@ -182,10 +184,27 @@ class Flower(Engine):
         weight = np.array([found[client][1] for client in answered], dtype=np.float64)
         return Tested(np.array(answered, dtype=np.int64), losses, weight)
 
+    def _ask(
+        self, kind: str, letters: Mapping[int, RecordDict], enough: float = 1.0
+    ) -> dict[int, RecordDict]:
+        """The replies of clients; those that lack the frozen parameters receive them and are asked again."""
+        roster = self.settings.roster
+        answers = roster.ask(kind, letters, enough)
+        without = [client for client, answer in answers.items() if is_lacking(answer)]
+        if not without:
+            return answers
+        again = {client: with_frozen(letters[client], self.task.frozen) for client in without}
+        whole = {client: answer for client, answer in answers.items() if client not in again}
+        return whole | roster.ask(kind, again)
+
     @property
-    def _run(self) -> dict[str, int]:
-        """The run of the study that messages belong to: its cell and seed."""
-        return {"cell": self.settings.cell, "seed": self.data.seed}
+    def _run(self) -> dict[str, Any]:
+        """The run of the study that messages belong to, and the checksum of the model's frozen parameters."""
+        return {"cell": self.settings.cell, "seed": self.data.seed, FROZEN: self._frozen}
+
+    @cached_property
+    def _frozen(self) -> str:
+        return checksum(self.task.frozen)
 
     def _read(self, answers: Mapping[int, RecordDict]) -> tuple[dict[int, Report], Ids]:
         """The replies that can be used: whole, finite, and of the shape that most of them have.

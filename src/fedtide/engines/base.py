@@ -149,7 +149,7 @@ class Engine(ABC):
     target: ClassVar[str] = ""  # the processor that code of its own was compiled for
 
     def __post_init__(self) -> None:
-        plain = self.task.objective.is_plain
+        plain = self.task.objective.is_plain and self.task.is_whole
         self.chain = chain_of(self.task.structure) if plain else None  # None: not a chain of layers
         self.memory = Memory()
         self._fetches: list[float] = []  # seconds

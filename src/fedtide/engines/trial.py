@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from fedtide.algorithms.base import Context
-from fedtide.core.errors import AuthorError, EngineError
+from fedtide.core.errors import AuthorError, EngineError, require
 from fedtide.core.trees import repeated, rows, width
 from fedtide.core.types import Examples
 from fedtide.data.batches import ClientData, Picks
@@ -26,7 +26,8 @@ TRIED = 3  # examples of a trial step
 
 def is_chain(task: Task) -> bool:
     """Is the model a chain of linear layers and ReLUs, with cross entropy as its loss?"""
-    return task.objective.is_plain and chain_of(task.structure) is not None
+    plain = task.objective.is_plain and task.is_whole
+    return plain and chain_of(task.structure) is not None
 
 
 def model_traits(task: Task, examples: Examples) -> Traits:
@@ -34,9 +35,18 @@ def model_traits(task: Task, examples: Examples) -> Traits:
     index = torch.arange(TRIED, device=examples.device) % len(examples)
     inputs, _ = examples.take(index)
     x, buffers = task.initial
+    known = {name: constant.clone() for name, constant in task.constants.items()}
     with torch.random.fork_rng(), torch.no_grad():
         before = torch.get_rng_state()
         together = task.train(x, buffers, inputs)[0].logits[:2]
+        changed = [name for name in known if not torch.equal(known[name], task.constants[name])]
+        require(
+            not changed,
+            "train.model",
+            "a module whose buffers are saved with it if training changes them",
+            changed[0] if changed else "",
+            "Register them with persistent=True.",
+        )
         is_random = task.has_dropout or not torch.equal(before, torch.get_rng_state())
         apart = task.train(x, buffers, rows(inputs, slice(2)))[0].logits
         differ = not is_random and not torch.allclose(together, apart, rtol=1e-3)

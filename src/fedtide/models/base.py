@@ -7,8 +7,9 @@ own that has both, and whose forward is `head(embed(inputs))`, declares it with 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from inspect import isfunction
 from typing import Any, NamedTuple
 
 import torch
@@ -50,9 +51,10 @@ class ModelSpec(ABC):
 
     @classmethod
     def adopt(cls, found: Any, settings: Mapping[str, Any]) -> ModelSpec | None:
-        """Make a specification from a user's class of nn.Module; None for anything else."""
+        """Make a specification from a user's class of nn.Module or function that makes one; else None."""
         is_module = isinstance(found, type) and issubclass(found, nn.Module)
-        return OwnModule(module=found, settings=settings) if is_module else None
+        made = is_module or isfunction(found)
+        return OwnModule(module=found, settings=settings) if made else None
 
     @abstractmethod
     def build(self, shape: Shape, classes: int, vocabulary: int = 0) -> nn.Module:
@@ -61,19 +63,23 @@ class ModelSpec(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class OwnModule(ModelSpec):
-    """A user's own class of nn.Module; `settings` are the arguments of its constructor."""
+    """A user's own class of nn.Module, or function that makes a module; `settings` are its arguments."""
 
-    module: type[nn.Module]
+    module: Callable[..., nn.Module]
     settings: Mapping[str, Any]
 
     def build(self, shape: Shape, classes: int, vocabulary: int = 0) -> nn.Module:
+        name = getattr(self.module, "__name__", "")
         try:
-            return self.module(**self.settings)
+            made = self.module(**self.settings)
         except TypeError as error:
             raise ConfigError(
-                f"train.model must have the arguments of {self.module.__name__}(). Got: {error}. "
+                f"train.model must have the arguments of {name}(). Got: {error}. "
                 "Give every argument without a default as a setting of train.model."
             ) from error
+        must = f"a module that {name}() makes"
+        require(isinstance(made, nn.Module), "train.model", must, type(made).__name__)
+        return made
 
 
 def check_numbers(kind: str, vocabulary: int) -> None:

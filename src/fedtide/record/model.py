@@ -25,6 +25,7 @@ from fedtide.core.types import Dataset, Model
 from fedtide.models import MODELS
 from fedtide.models.base import MadeFor, ModelSpec, OwnModule
 from fedtide.record.files import write_bytes
+from fedtide.tasks.task import unsaved
 
 FORMAT = 1
 KEY = "fedtide"  # of the metadata; one key, because safetensors writes several in any order
@@ -55,9 +56,13 @@ def read_model(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def filled(module: nn.Module, values: Mapping[str, Tensor], where: str) -> nn.Module:
-    """The module with these parameters and buffers, in evaluation mode; what is frozen may be missing."""
+    """The module with these parameters and buffers, in evaluation mode.
+
+    Frozen parameters may be missing, and buffers that are not part of a module's state.
+    """
     own = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     frozen = {name for name, part in module.named_parameters() if not part.requires_grad}
+    frozen |= set(unsaved(module))
     strange = [name for name in values if name not in own]
     lacking = [name for name in own if name not in values and name not in frozen]
     if strange or lacking:
@@ -113,8 +118,8 @@ def _table(model: ModelSpec | nn.Module) -> dict[str, Any]:
     return {**({"kind": kind} if kind else _own(type(model))), **_plain(model)}
 
 
-def _own(kind: type) -> dict[str, Any]:
-    """A user's own class as `file.py:Class`, the file from the folder in which the study runs."""
+def _own(kind: Any) -> dict[str, Any]:
+    """A user's own class or function as `file.py:Class`, the file from the folder in which the study runs."""
     try:
         file = Path(getsourcefile(kind) or "").resolve()
     except (TypeError, OSError):  # defined in a notebook or an interpreter

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from fedtide.data.lazy import LazyExamples
@@ -58,8 +59,10 @@ def _word(value: Any) -> str:
     if isinstance(value, nn.Module):
         weights = ", ".join(f"{k} {_word(v)}" for k, v in value.state_dict().items())
         return f"{_origin(type(value))} ({weights})"
-    if isinstance(value, Tensor):
-        value = value.detach().cpu().contiguous().numpy()
+    if isinstance(value, Tensor):  # by its bytes: numpy does not have every type
+        raw = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        kind = str(value.dtype).removeprefix("torch.")
+        return f"{kind}{list(value.shape)} {blake2b(raw.tobytes(), digest_size=8).hexdigest()}"
     if isinstance(value, np.ndarray):
         content = np.ascontiguousarray(value).reshape(-1).view(np.uint8).data
         return f"{value.dtype}{list(value.shape)} {blake2b(content, digest_size=8).hexdigest()}"

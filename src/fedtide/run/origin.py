@@ -16,11 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 import fedtide
 from fedtide.core.machine import processor
+from fedtide.models.base import MadeFor, OwnModule
 from fedtide.record.settings import HOME, plain
 from fedtide.run.experiment import Experiment
+from fedtide.tasks.task import checksum as checksum_of
+from fedtide.training.train import made_for
 
 # Settings that leave every result as it is.
 NO_MATTER = frozenset({"checkpoint", "engine.memory", "engine.workers", "seed"})
@@ -28,6 +32,7 @@ LENGTH = frozenset({"population.rounds", "population.sessions"})  # of which a r
 PATIENCE = 10  # seconds for git
 
 Origin = dict[str, Any]
+_KNOWN_WEIGHTS: dict[str, str] = {}  # by a checksum of what decides them
 
 
 def origin(e: Experiment, transition_rounds: int) -> Origin:
@@ -45,6 +50,7 @@ def origin(e: Experiment, transition_rounds: int) -> Origin:
         "numba": _version("numba"),
         "processor": processor(torch.device("cuda" if torch.cuda.is_available() else "cpu")),
         "data": e.data.checksum(),
+        "weights": _weights(e),
         "seed": e.seed,
         "transition_rounds": transition_rounds,
     }
@@ -58,6 +64,27 @@ def origin(e: Experiment, transition_rounds: int) -> Origin:
         "key": checksum({**code, "settings": settings}) if known else "",
         "stem": checksum({**code, "settings": stem}) if known else "",
     }
+
+
+def _weights(e: Experiment) -> str:
+    """A checksum of the weights that a user's own model begins with: they may come from outside of its file.
+
+    Empty for models of FedTide, whose weights are drawn, and for objects, which the settings describe.
+    """
+    spec = e.train.model
+    is_known = type(spec).__module__.startswith(HOME) and not isinstance(spec, OwnModule)
+    if is_known or isinstance(spec, nn.Module):
+        return ""
+    key = checksum([plain(spec), plain(e.data), plain(e.task), e.seed])
+    if key not in _KNOWN_WEIGHTS:
+        made = MadeFor((), 0)
+        if not isinstance(spec, OwnModule):
+            dataset, _ = e.data.deal(e.population.groups, e.population.length, e.seed)
+            made = made_for(dataset, e.task)
+        module = e.train.module(made, e.seed)
+        tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+        _KNOWN_WEIGHTS[key] = checksum_of(tensors)
+    return _KNOWN_WEIGHTS[key]
 
 
 def tied_here(e: Experiment) -> list[str]:

@@ -62,7 +62,7 @@ class World:
     bits_per_example: int = 0  # of an input as it is stored
     population: int = 0  # clients that exist now
     _known_traffic: dict[Any, tuple[int, int]] = field(default_factory=dict)
-    met: set[int] = field(default_factory=set)  # clients that have received frozen buffers
+    met: set[int] = field(default_factory=set)  # clients that have received what is frozen
     _untrained: dict[Any, Scores] = field(default_factory=dict)
 
     @classmethod
@@ -213,15 +213,19 @@ class World:
         return self._known_traffic[shape]
 
     def first_downloads(self, ids: Ids) -> int:
-        """Bytes that these clients receive once only: frozen buffers, before their first round."""
-        if self.train.buffers != "frozen":
-            return 0
-        return size_bytes(self.initial.buffers) * len(set(ids.tolist()) - self.met)
+        """Bytes that these clients receive once only: what is frozen, before their first round."""
+        return self._frozen_bytes * len(set(ids.tolist()) - self.met) if self._frozen_bytes else 0
 
     def meet(self, ids: Iterable[int]) -> None:
-        """Note that these clients have taken part, and have the frozen buffers."""
-        if self.train.buffers == "frozen":
+        """Note that these clients have taken part, and have what is frozen."""
+        if self._frozen_bytes:
             self.met.update(map(int, ids))
+
+    @cached_property
+    def _frozen_bytes(self) -> int:
+        """The size of frozen parameters, and of buffers if they are frozen."""
+        buffers = self.initial.buffers if self.train.buffers == "frozen" else {}
+        return size_bytes(self.engine.task.frozen) + size_bytes(buffers)
 
     def idle_round(self, algorithm: AnyAlgorithm, server: Any, t: int, ids: Ids) -> Any:
         """The server's state after a round in which these clients answer, but have not moved."""

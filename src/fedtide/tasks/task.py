@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from hashlib import blake2b
 from typing import Any, cast
 
 import torch
@@ -40,6 +41,22 @@ class _Both(nn.Module):
         return Outputs(logits, logits)
 
 
+def checksum(tensors: Mapping[str, Tensor]) -> str:
+    """A checksum of named tensors; empty if there are none."""
+    found = blake2b(digest_size=16)
+    for name, tensor in sorted(tensors.items()):
+        found.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        content = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+        found.update(content.numpy().data)
+    return found.hexdigest() if tensors else ""
+
+
+def unsaved(module: nn.Module) -> Iterator[str]:
+    """The names of buffers that are not part of the module's state, such as the numbers of places."""
+    for path, part in module.named_modules(remove_duplicate=False):
+        yield from (f"{path}.{name}".lstrip(".") for name in part._non_persistent_buffers_set)
+
+
 def _called(module: Callable[..., Any], inputs: Inputs) -> Any:
     """What a module returns; named inputs are keyword arguments, as of models of Hugging Face."""
     return module(inputs) if isinstance(inputs, Tensor) else module(**inputs)
@@ -55,27 +72,29 @@ def _logits(found: Any) -> Any:
 
 
 class Task:
-    """A module as a function of a vector, and what it learns; it keeps the module's structure, no values."""
+    """A module as a function of a vector of its trained parameters, and what it learns.
+
+    Frozen parameters, those that do not require gradients, and constants, buffers that are not saved with the
+    module, are held once and shared; of the other values the task keeps copies.
+    """
 
     def __init__(self, module: nn.Module, objective: Objective | None = None) -> None:
-        parameters, buffers = dict(module.named_parameters()), dict(module.named_buffers())
-        if len({(p.dtype, p.device) for p in parameters.values()}) != 1:
+        parameters = dict(module.named_parameters())
+        trained = {name: p for name, p in parameters.items() if p.requires_grad}
+        if len({(p.dtype, p.device) for p in trained.values()}) != 1:
             raise ConfigError(
-                "train.model must be a module whose parameters have one dtype and one device. "
-                f"Got {type(module).__name__} with {len(parameters)} parameters of several or none. "
-                "Convert it with module.float() before the run."
+                "train.model must be a module whose trained parameters have one dtype and one device. "
+                f"Got {type(module).__name__} with {len(trained)} parameters of several or none. "
+                "Convert them with module.float() before the run; frozen ones may have another dtype."
             )
-        frozen = [name for name, p in parameters.items() if not p.requires_grad]
-        if frozen:
-            raise ConfigError(
-                f"train.model must be a module whose parameters are all trained. Got {frozen[0]!r} with "
-                "requires_grad = False. Make it a buffer, and set train.buffers = 'frozen'."
-            )
+        constants, buffers = set(unsaved(module)), dict(module.named_buffers())
+        self.frozen = {n: p.detach() for n, p in parameters.items() if n not in trained}
+        self.constants = {n: buffers.pop(n).detach() for n in constants & buffers.keys()}
         self.name = type(module).__name__
         self.objective = objective or Classification()
         self.layout = Layout.of(module)
         self.initial = Model(
-            self.layout.pack(parameters), {n: b.detach().clone() for n, b in buffers.items()}
+            self.layout.pack(trained), {n: b.detach().clone() for n, b in buffers.items()}
         )
         self.has_convolutions = any(
             isinstance(part, nn.Conv1d | nn.Conv2d | nn.Conv3d) for part in module.modules()
@@ -85,8 +104,11 @@ class Task:
         # functional_call swaps values in and out of the module, so each thread needs a copy of its
         # own; on the meta device a copy is structure without storage. All is copied in one call: tied
         # parameters would come apart otherwise.
-        shells: dict[int, Tensor] = {id(b): b.detach().to("meta") for b in buffers.values()}
-        shells |= {id(p): nn.Parameter(p.detach().to("meta")) for p in parameters.values()}
+        shells: dict[int, Tensor] = {id(b): b.detach().to("meta") for b in module.buffers()}
+        shells |= {
+            id(p): nn.Parameter(p.detach().to("meta"), requires_grad=p.requires_grad)
+            for p in parameters.values()
+        }
         self._structure: nn.Module = copy.deepcopy(_Both(module), shells)
         self._copies = threading.local()
 
@@ -115,6 +137,18 @@ class Task:
     def structure(self) -> nn.Module:
         """The user's module without values: its tensors are on the meta device."""
         return cast(_Both, self._structure).model
+
+    @property
+    def is_whole(self) -> bool:
+        """Are all parameters trained, and all buffers saved?"""
+        return not (self.frozen or self.constants)
+
+    def holding(self, frozen: Mapping[str, Tensor], constants: Mapping[str, Tensor]) -> Task:
+        """The same task with these frozen parameters and constants."""
+        other = copy.copy(self)
+        other.frozen, other.constants = dict(frozen), dict(constants)
+        other._copies = threading.local()
+        return other
 
     def rewritten(self, rewrite: Callable[[nn.Module], nn.Module]) -> Task:
         """The same task with a module that `rewrite` has changed; it must compute the same numbers."""
@@ -151,7 +185,8 @@ class Task:
             self._copies.trainer = copy.deepcopy(self._structure).train()
             self._copies.viewer = copy.deepcopy(self._structure).eval()
         named = self.layout.unpack(x) if isinstance(x, Tensor) else x
-        values = {f"model.{n}": v for n, v in (*named.items(), *buffers.items())}
+        parts = (named, buffers, self.frozen, self.constants)
+        values = {f"model.{name}": value for part in parts for name, value in part.items()}
         return cast(Outputs, functional_call(getattr(self._copies, mode), values, (inputs,)))
 
     def __getstate__(self) -> dict[str, object]:

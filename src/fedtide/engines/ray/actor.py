@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fedtide.core.trees import rows, tree_map
 from fedtide.core.types import Ids, Nothing, Tested, Walk
@@ -47,6 +49,17 @@ class StoredRows(NamedTuple):
         return StoredRows(self.ids[places], rows(self.rows, places))
 
 
+class SharedArray(NamedTuple):
+    """A tensor in Ray's object store."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    content: Array  # its bytes
+
+
+SharedArrays = Mapping[str, SharedArray]
+
+
 class Settings(NamedTuple):
     """The engine inside an actor."""
 
@@ -67,15 +80,24 @@ class Actor:
         torch.set_num_threads(1)
         self.engine: InProcess | None = None
 
-    def settle(self, settings: Settings, data: ClientData, examples: Mapping[str, Any]) -> None:
-        """Receive the clients; their examples come as plain arrays."""
+    def settle(
+        self,
+        settings: Settings,
+        data: ClientData,
+        examples: Mapping[str, Any],
+        held: tuple[SharedArrays, SharedArrays],
+    ) -> None:
+        """Receive the clients; their examples come as plain arrays.
+
+        `held` are the model's frozen parameters and constants, in memory that all actors of a machine share.
+        """
         if self.engine is not None:
             self.engine.close()
         self.device = settings.device
         tensors = unpacked(examples, self.device)
         data = replace(data, examples=replace(data.examples, **tensors))
         self.engine = settings.kind(
-            settings.task,
+            settings.task.holding(*(shared_tensors(part, self.device) for part in held)),
             data,
             settings.traits,
             settings.buffers,
@@ -136,6 +158,29 @@ class Actor:
             part = learnt.some(sync.counted)
             self.tables[sync.table].put(part.ids, part.rows)
         return self.tables[sync.table]
+
+
+def shared_arrays(tensors: Mapping[str, Tensor]) -> SharedArrays:
+    """Tensors of any dtype as bytes, which Ray keeps once on every machine."""
+    return {
+        name: SharedArray(
+            str(tensor.dtype).removeprefix("torch."),
+            tuple(tensor.shape),
+            tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy(),
+        )
+        for name, tensor in tensors.items()
+    }
+
+
+def shared_tensors(arrays: SharedArrays, device: str = "cpu") -> dict[str, Tensor]:
+    """The tensors again, without a copy on a CPU: nothing writes to them."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        flat = {name: torch.from_numpy(array.content) for name, array in arrays.items()}
+    return {
+        name: flat[name].view(getattr(torch, array.dtype)).view(array.shape).to(device)
+        for name, array in arrays.items()
+    }
 
 
 def _packed_table(memory: Memory) -> StoredRows:

@@ -21,7 +21,7 @@ from fedtide.core.trees import rows, size_bytes, tree_map
 from fedtide.core.types import Ids, Model, Tested, Walk
 from fedtide.engines.base import NO_CLIENTS, Engine, InProcess, Result
 from fedtide.engines.loop import Loop
-from fedtide.engines.ray.actor import Settings, TableSync, packed, unpacked
+from fedtide.engines.ray.actor import Settings, TableSync, packed, shared_arrays, unpacked
 from fedtide.engines.ray.memory import RemoteMemory
 from fedtide.engines.ray.pool import ACTORS, Place, check_room, connected
 from fedtide.training.messages import Broadcast, Report
@@ -78,6 +78,9 @@ class Ray(Engine):
         self.memory: RemoteMemory = RemoteMemory(self._owners, count(), WeakSet())
         self._connection = ExitStack()
         self._actors: list[Any] = []
+        self._held: Any = (
+            None  # a reference to frozen parameters and constants, once for all actors
+        )
         self._tables: list[set[int]] = [
             set() for _ in range(self.spread.actors)
         ]  # that each actor has
@@ -169,9 +172,10 @@ class Ray(Engine):
         """Connect to Ray and settle the actors, at the first round."""
         if self._actors:
             return
-        actors = self.spread.actors
+        actors, task = self.spread.actors, self.task
         self._connection.enter_context(connected(max(self.workers, actors * self._place.cpus)))
         check_room(actors, self._place)
+        self._held = ray.put((shared_arrays(task.frozen), shared_arrays(task.constants)))
         self._actors = [ACTORS.take(self._place) for _ in range(actors)]
         settled = [self._settle(number) for number in range(actors)]
         for number, word in enumerate(settled):
@@ -181,15 +185,18 @@ class Ray(Engine):
         """Send an actor its clients; returns a reference that is ready when they are there."""
         spread, share = self.spread, self.data.share(np.flatnonzero(self._owners == number))
         device = "cuda" if spread.gpus else "cpu"
+        task = self.task.holding({}, {})
         settings = Settings(
-            spread.kind, self.task, self.traits, self.buffers, spread.workers, self.chunk, device
+            spread.kind, task, self.traits, self.buffers, spread.workers, self.chunk, device
         )
         examples = share.examples
         arrays = packed(examples.stored)
         nothing: dict[str, Any] = dict.fromkeys(examples.stored, torch.empty(0))
         none = replace(examples, **nothing)
         self._tables[number] = set()
-        return self._actors[number].settle.remote(settings, replace(share, examples=none), arrays)
+        return self._actors[number].settle.remote(
+            settings, replace(share, examples=none), arrays, self._held
+        )
 
     def _settled(self, number: int, word: Any) -> None:
         """Wait until an actor holds its clients; an actor that dies meanwhile is replaced."""
