@@ -10,8 +10,9 @@ from typer.testing import CliRunner
 from fedtide import Experiment, Poisson, Scaffold, config, run
 from fedtide.cli import app
 from fedtide.core.errors import ConfigError
+from fedtide.measure.regret import Branch, Fork
 from fedtide.population.live import Live
-from fedtide.run.fork import Branch, Fork, fork
+from fedtide.run.fork import fork
 from fedtide.run.regret import fork_study
 from fedtide.show.regret import regret_table
 from fedtide.starts import Cold, Previous, Similarity, Soup

@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import isnan
-from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 from fedtide.core.errors import memory_explained, require
 from fedtide.core.types import Round, Session
-from fedtide.measure.scale import ACCURACY, Scale
+from fedtide.measure.regret import Branch, Fork, Forked
 from fedtide.population.live import Live
 from fedtide.record.line import Line
 from fedtide.run import round as rounds
@@ -31,42 +30,6 @@ from fedtide.starts.trigger import Always, Era
 from fedtide.training.memory import Memory
 
 Watch = Callable[[], None]  # called after every round of the followed run
-
-
-class Branch(NamedTuple):
-    """Some rounds after a start."""
-
-    start: int  # the number of the start in the study, from 0
-    lines: Sequence[Line]
-    bill: Mapping[str, float]  # what gradient rounds and tests of this start cost
-    scale: Scale = ACCURACY
-
-    @property
-    def score(self) -> float:
-        """The mean score over the rounds in which the model was tested."""
-        scores = [self.scale.value(line) for line in self.lines]
-        tested = [score for score in scores if score is not None]
-        return fmean(tested) if tested else float("nan")
-
-
-class Fork(NamedTuple):
-    """A start of the followed run, and what each start of the study would have led to."""
-
-    t: int
-    branches: Sequence[Branch]
-
-    @property
-    def regrets(self) -> list[float]:
-        """By how much the score of each start is worse than that of the best one, here in hindsight."""
-        found = [branch.scale.sign * branch.score for branch in self.branches]
-        return [max(found) - one for one in found]
-
-
-class Forked(NamedTuple):
-    """The followed run and its forks."""
-
-    lines: list[Line]
-    forks: list[Fork]
 
 
 @dataclass

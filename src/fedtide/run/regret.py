@@ -3,73 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from statistics import fmean
-from typing import Any
+from dataclasses import replace
 
 from fedtide.core.errors import require
 from fedtide.measure.names import names
-from fedtide.measure.scale import ACCURACY, Scale
-from fedtide.run.fork import Forked, Watch, fork
+from fedtide.measure.regret import StudyRegret
+from fedtide.run.fork import Watch, fork
 from fedtide.run.study import Cell, Study
-
-BILL = (
-    "gradient_rounds",
-    "gradient_uploads",
-    "test_answers",
-    "bytes_down",
-    "bytes_up",
-    "latency",
-    "joules",
-)
-
-
-@dataclass(frozen=True)
-class StudyRegret:
-    """The forks of a study's starts on one problem, for every seed."""
-
-    problem: str
-    starts: tuple[str, ...]  # their names; the run of the first one is followed
-    runs: Mapping[int, Forked]  # by seed
-    scale: Scale = ACCURACY
-
-    @property
-    def totals(self) -> list[list[float]]:
-        """The mean regret over the changes of each seed's run, of accuracies in points, for each start."""
-        return [
-            [
-                self.scale.factor * fmean(one.regrets[number] for one in run.forks)
-                for run in self.runs.values()
-                if run.forks
-            ]
-            for number in range(len(self.starts))
-        ]
-
-    def summary(self) -> dict[str, Any]:
-        """All numbers, as JSON."""
-        return {
-            "problem": self.problem,
-            "starts": self.starts,
-            "runs": [
-                {
-                    "seed": seed,
-                    "forks": [
-                        {
-                            "t": one.t,
-                            self.scale.metric(): [branch.score for branch in one.branches],
-                            "regret": one.regrets,
-                            "cost": [
-                                {name: branch.bill[name] for name in BILL if name in branch.bill}
-                                for branch in one.branches
-                            ],
-                        }
-                        for one in run.forks
-                    ],
-                }
-                for seed, run in self.runs.items()
-            ],
-        }
 
 
 def fork_study(study: Study, rounds: int, watch: Watch = lambda: None) -> list[StudyRegret]:

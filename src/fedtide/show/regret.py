@@ -14,7 +14,7 @@ from fedtide.record.files import write_json, write_text
 from fedtide.show.report.colours import look
 
 if TYPE_CHECKING:
-    from fedtide.run.regret import StudyRegret
+    from fedtide.measure.regret import StudyRegret
 
 
 def regret_table(found: Sequence[StudyRegret]) -> Iterator[Table | Text]:
