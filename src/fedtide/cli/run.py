@@ -90,10 +90,8 @@ def run(
         console.print(f"{plan.name} is finished: nothing is left to do.", highlight=False)
     rounds = {(r.label, r.experiment.seed): r.experiment.population.length for r in plan.runs}
     _announce(plan, study, 0 if quiet else sum(rounds.values()))
-    with (
-        stoppable() as stop,
-        LiveView(plan.name, rounds, console, quiet, plan.names, plan.scale) as live,
-    ):
+    view = LiveView(plan.name, rounds, console, quiet, plan.names, plan.scale)
+    with stoppable() as stop, view as live:
         outcome = start(watch=live.watch, stop=stop)
     _show(outcome, out / plan.name, profile)
 

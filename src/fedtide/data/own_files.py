@@ -114,12 +114,7 @@ def from_files(
     tables = _tables(Path(folder), roles)
     tests = _tables(Path(test), roles) if str(test) else []
     check_same([*tables[:1], *tests])
-    inputs = [column for column in tables[0].columns if column not in roles.others]
-    if not inputs:
-        raise DataError(
-            f"{folder}: there must be a column of inputs beside {', '.join(sorted(roles.others - {''}))}. "
-            "Got none. Name fewer columns."
-        )
+    inputs = _inputs(tables[0], roles)
     words = _words([*tables, *tests], roles)
     labels = classes or len(words)
     parts = [_examples(part, inputs, roles, words, labels) for part in (tables, tests)]
@@ -134,6 +129,17 @@ def from_files(
         test_keys=keys[1] if tests else None,
         times=_times(tables, roles),
     )
+
+
+def _inputs(table: FileTable, roles: Roles) -> list[str]:
+    """The columns that are inputs."""
+    inputs = [column for column in table.columns if column not in roles.others]
+    if not inputs:
+        others = ", ".join(sorted(roles.others - {""}))
+        raise DataError(
+            f"{table.path}: there must be a column of inputs beside {others}. Got none. Name fewer columns."
+        )
+    return inputs
 
 
 def _tables(path: Path, roles: Roles) -> list[FileTable]:

@@ -178,6 +178,9 @@ def seeds_of(study: Study) -> Sequence[int]:
     return (study.tune and study.tune.seed) or (max(study.seeds) + 1,)
 
 
+HOW = "Write tune_study(load('study.toml')) for a study file."
+
+
 def tune_study(
     study: Study,
     out: str | Path = "runs",
@@ -193,8 +196,7 @@ def tune_study(
     The trials are kept in `out`/<study>/tune/<number>. With `resume` the newest search with these settings
     goes on. `jobs` and `over_ray` are those of `run_study`; choices do not depend on them.
     """
-    do = "Write tune_study(load('study.toml')) for a study file."
-    expect(study, Study, "fedtide.tune_study()", do)
+    expect(study, Study, "fedtide.tune_study()", HOW)
     needs("fedtide tune", "tune", "optuna")
     searches = [Search(study, number, []) for number in range(len(study.cells))]
     if not any(cell.ranges for cell in study.cells):
@@ -202,10 +204,7 @@ def tune_study(
             "[tune] must give the range of a setting. Got none. "
             "Write for example train.lr = { low = 0.001, high = 1, log = true }."
         )
-    if over_ray:
-        check_over_ray(study)
-    else:
-        jobs = allowed_jobs(study, jobs)
+    jobs = check_over_ray(study) if over_ray else allowed_jobs(study, jobs)
     preflight([(one.cell.label, one.experiments({})[0]) for one in searches])
     folder = _folder(study, Path(out) / study.name / "tune", resume, name)
     planned = len(searches) * (searches[0].tune.most or PATIENCE * searches[0].tune.at_once)

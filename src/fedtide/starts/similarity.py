@@ -76,7 +76,7 @@ class Similarity(Start):
         if isinstance(known.archive.pilot, Nothing) and not self.has_pilot_file:
             return Begun(self.opening(known), {})
         g = self.gradient(known, self.clients)  # lines 14-22
-        # Models that another start or somebody else has archived have no gradient to compare.
+        # Archived models of other starts, or of other origin, have no gradient to compare.
         past = tuple(p for p in known.archive.past if p.gradient.numel())
         if not past:
             return Begun(self.opening(known), {}, g)
