@@ -37,11 +37,17 @@ def test_a_module_of_ones_own_runs_its_own_forward():
     assert not torch.equal(before, after)
 
 
-def test_frozen_parameters_are_refused():
+def test_frozen_parameters_stay_as_they_are():
     module = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
     module[1].bias.requires_grad_(False)
-    with pytest.raises(ConfigError, match=r"Got '1.bias' with requires_grad = False"):
-        run(Experiment(train=Train(model=module, steps=1)))
+    before = module[1].bias.clone()
+    history = run(
+        Experiment(
+            population=Fixed(clients=3, rounds=2), train=Train(model=module, steps=2, lr=0.5)
+        )
+    )
+    assert history.layout.names == ("1.weight",)
+    assert torch.equal(history.module()[1].bias, before)
 
 
 def test_servers_that_mirror_their_clients_do_not_keep_memories():
