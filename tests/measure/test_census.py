@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedtide.data.source import Data
-from fedtide.measure.census import CLASSES, SHOWN, counted, holdings, moves, named, sample
+from fedtide.measure.census import CLASSES, SHOWN, counted, holdings, moved, named, sample
 from fedtide.population.arrivals import Poisson
 from fedtide.population.participation import Uniform
 from fedtide.population.sessions import Alternating, Fixed, Pattern
@@ -20,11 +20,10 @@ def ids(*numbers):
     return np.array(numbers, dtype=np.int64)
 
 
-def test_moves_by_hand():
-    assert moves(ids(0, 1, 2, 5), ids(1, 2, 3, 4, 9)) == {
-        "arrived": {"clients": 3, "ids": "3-4 9"},
-        "left": {"clients": 2, "ids": "0 5"},
-    }
+def test_who_came_and_who_left():
+    came, left = moved(ids(0, 1, 2, 5), ids(1, 2, 3, 4, 9))
+    assert counted(came) == {"clients": 3, "ids": "3-4 9"}
+    assert counted(left) == {"clients": 2, "ids": "0 5"}
 
 
 @given(st.sets(st.integers(0, 300)))

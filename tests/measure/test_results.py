@@ -7,7 +7,7 @@ import pytest
 
 from fedtide import config
 from fedtide.measure import results as module
-from fedtide.measure.metrics import against
+from fedtide.measure.recovery import Recovery, against
 from fedtide.measure.results import Results, ranked
 from fedtide.record.folder import StudyFolder
 from fedtide.run.execute import run_study
@@ -76,7 +76,9 @@ def test_the_summary_has_every_metric_with_its_values(two):
         assert known["values"] == [row.metrics[seed]["accuracy"] for seed in (1, 2)]
         assert row.numbers["accuracy"][:2] == (known["mean"], known["std"])
     first, second = found.rows
-    beside = [against(second.runs[seed], first.runs[seed]) for seed in (1, 2)]
+    beside = [
+        against(second.runs[seed], first.runs[seed], Recovery(), 2).metrics for seed in (1, 2)
+    ]
     assert summary["cells"][1]["metrics"]["accumulated_gain"]["values"] == [
         each["accumulated_gain"] for each in beside
     ]
@@ -90,8 +92,8 @@ def test_costs_to_the_common_target_are_not_in_the_summary(tmp_path):
     assert "rounds_to_target" not in found.summary()["cells"][0]["metrics"]
 
 
-def test_seeds_with_different_numbers_of_sessions(tmp_path):
-    """Each seed's sessions are averaged first; a table by session would compare what does not correspond."""
+def test_seeds_with_different_numbers_of_starts(tmp_path):
+    """Each seed's starts are averaged first; a table by start would compare what does not correspond."""
     runs = {1: run([0.5, 0.2, 0.8], per_session=1), 2: run([0.5, 0.7, 0.3], per_session=2)}
     (row,) = Results.read(folder(tmp_path, [({}, runs)])).rows
     assert row.numbers["transition_accuracy"].mean == pytest.approx((0.5 + 0.3) / 2)
@@ -111,10 +113,8 @@ def test_a_run_that_is_not_finished_counts_only_where_none_is(tmp_path):
 def test_everything_is_computed_once(tmp_path, monkeypatch):
     """Metrics when a run ends; the comparison with the first setting for summary and report together."""
     calls = []
-    beside_first = module.beside_first
-    monkeypatch.setattr(
-        module, "beside_first", lambda *given: calls.append(1) or beside_first(*given)
-    )
+    beside = module.beside
+    monkeypatch.setattr(module, "beside", lambda *given: calls.append(1) or beside(*given))
     monkeypatch.setattr(module, "metrics", lambda *run: calls.append("again"))
     path = tmp_path / "tide.toml"
     path.write_text(STUDY)

@@ -73,7 +73,7 @@ def test_the_summary_can_be_recomputed_from_the_journals(finished):
     after = [[fmean(run[3:5]), fmean(run[6:8])] for run in by_seed]
     assert cell["metrics"]["transition_accuracy"]["values"] == [pytest.approx(run) for run in after]
     assert cell["metrics"]["transition_accuracy"]["mean"] == pytest.approx(fmean(map(fmean, after)))
-    assert cell["metrics"]["transition_accuracy"]["by_session"]["mean"] == pytest.approx(
+    assert cell["metrics"]["transition_accuracy"]["by_start"]["mean"] == pytest.approx(
         [fmean(column) for column in zip(*after, strict=True)]
     )
     assert cell["metrics"]["wall_seconds"]["mean"] > 0

@@ -6,8 +6,9 @@ import re
 from fedtide.measure.metrics import metrics
 from fedtide.measure.results import Results
 from fedtide.record.folder import StudyFolder, labelled
-from fedtide.show.report.page import write_report
+from fedtide.show.report.page import sections, write_report
 from fedtide.show.report.rows import chart_rows
+from fedtide.show.report.story import stories
 
 ENGINE = "loop: asked for"
 
@@ -69,6 +70,13 @@ def folder(path, cells, *, seeds=(1, 2), unfinished=(), **about):
 def drawn(made):
     """The rows of a study's results as charts show them."""
     return chart_rows(Results.read(made).rows)
+
+
+def drawn_sections(made):
+    """The sections of a study's report."""
+    results = Results.read(made)
+    rows = chart_rows(results.rows)
+    return sections(results, rows, stories(results, rows))
 
 
 def html(made):

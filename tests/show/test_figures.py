@@ -9,9 +9,8 @@ from fedtide.measure.results import Results
 from fedtide.record.folder import StudyFolder
 from fedtide.show.figures import drawings, write_figures
 from fedtide.show.report.colours import look
-from fedtide.show.report.page import sections
 from fedtide.show.tables import LATEX, table, tex
-from tests.show.made import drawn, folder, run
+from tests.show.made import drawn_sections, folder, run
 
 NASTY = r"50% of $x_1 & <b>y</b> | #1 \ {z} ~^"
 
@@ -50,7 +49,7 @@ def small(tmp_path):
 
 
 def test_every_chart_becomes_a_file(study):
-    charts = [chart for part in sections(drawn(study)) for chart in part.charts]
+    charts = [chart for part in drawn_sections(study) for chart in part.charts]
     names = [drawing.name for chart in charts for drawing in drawings(chart)]
     paths = write_figures(study, "svg")
     assert [path.stem for path in paths] == names

@@ -218,7 +218,7 @@ def test_another_setting_can_be_chosen(page):
 def test_names_are_text(page):
     assert page.locator("img").count() == 0
     assert NASTY in page.locator(".question").inner_text()
-    assert NASTY in page.locator(".legend").inner_text()
+    assert NASTY in page.locator("div.legend").inner_text()
 
 
 @pytest.mark.parametrize("kind", ["killed", "one round", "without sessions"])

@@ -11,11 +11,11 @@ from fedtide.measure.targets import common_target, to_target
 from fedtide.record.folder import StudyFolder
 from fedtide.show.report.changes import change_charts
 from fedtide.show.report.costs import cost_charts
-from fedtide.show.report.page import packed, sections
-from fedtide.show.report.population import population_charts, raster
+from fedtide.show.report.page import packed
+from fedtide.show.report.population import moves_chart, population_charts, raster
 from fedtide.show.report.tables import result_table
 from fedtide.show.tables import results_csv, rounds_csv, written
-from tests.show.made import drawn, figures, folder, html, line, run
+from tests.show.made import drawn, drawn_sections, figures, folder, html, line, run
 
 
 def moved(arrived, left, **more):
@@ -63,9 +63,29 @@ def test_a_client_that_does_not_exist_is_an_empty_cell(tmp_path):
         [0, 100, 0, 0],
         [None, None, 100, 100],
     ]
-    came, went = charts["moves"].figure["data"]
-    assert (came["x"], came["y"]) == ([3], [1])
-    assert (went["x"], went["y"]) == ([3], [-1])
+
+
+def test_who_came_returned_and_left(tmp_path):
+    lines = tide()
+    lines[3] |= moved("0 3", "1", returned=1)
+    (chart,) = moves_chart(of(tmp_path, lines))
+    bars = {trace["name"]: (trace["x"], trace["y"]) for trace in chart.figure["data"]}
+    assert bars == {
+        "came for the first time": ([3, 4], [1, 1]),
+        "returned": ([3, 4], [0, 1]),
+        "left": ([3, 4], [-1, -1]),
+    }
+
+
+def test_many_rounds_share_bars(tmp_path):
+    lines = run([0.1] * 600)
+    for entry in lines:
+        entry |= moved("1", "2") if entry["t"] else moved("1 2", "")
+    (chart,) = moves_chart(of(tmp_path, lines))
+    came = chart.figure["data"][0]
+    assert len(came["x"]) == 150
+    assert came["y"] == [3, *[4] * 149]  # those of the first round were there from the beginning
+    assert came["x"][:2] == [2.5, 6.5]
 
 
 def test_many_clients_and_rounds_share_cells():
@@ -91,9 +111,11 @@ def test_full_participation_and_a_still_population_have_no_such_charts(tmp_path)
 def test_crowds_that_are_only_counted_have_no_time_line(tmp_path):
     lines = tide()
     lines[2]["arrived"] = {"clients": 1}
-    charts = by_key(population_charts(of(tmp_path, lines)))
+    rows = of(tmp_path, lines)
+    charts = by_key(population_charts(rows))
     assert "presence" not in charts
-    assert set(charts) >= {"moves", "participation"}
+    assert "participation" in charts
+    assert moves_chart(rows)
 
 
 def test_labels_of_each_client(tmp_path):
@@ -123,14 +145,16 @@ def test_stragglers_snapshots_and_rates_only_where_there_are_any(tmp_path):
     lines = run([0.1, 0.2, 0.3])
     for entry, snapshot, q in zip(lines, (True, False, True), (0.1, 0.2, 0.3), strict=True):
         entry |= {"snapshot": snapshot, "q": q, "absent": entry["t"], "lr": 0.1 / (1 + entry["t"])}
-    rows = of(tmp_path, lines)
-    charts = by_key(chart for section in sections(rows) for chart in section.charts)
+    of(tmp_path, lines)
+    made = drawn_sections(StudyFolder(tmp_path))
+    charts = by_key(chart for section in made for chart in section.charts)
     assert charts["snapshots"].figure["data"][0]["x"] == [1, 3]
     assert charts["q"].figure["data"][0]["y"] == [10, 20, 30]
     assert charts["absent"].figure["data"][0]["y"] == [0, 1, 2]
     assert charts["lr"].figure["data"][0]["y"] == [0.1, 0.05, 0.03333333]
     (tmp_path / "still").mkdir()
-    still = sections(of(tmp_path / "still", run([0.1, 0.2])))
+    of(tmp_path / "still", run([0.1, 0.2]))
+    still = drawn_sections(StudyFolder(tmp_path / "still"))
     assert [c.key for part in still for c in part.charts] == [
         "accuracy",
         "loss",
@@ -166,7 +190,7 @@ def test_tests_of_a_start(tmp_path):
     ]
 
 
-def test_rounds_to_recover_by_session(tmp_path):
+def test_rounds_to_recover_by_start(tmp_path):
     fast, slow = [0.5, 0.5, 0.5], [0.1, 0.1, 0.5]
     rows = of(
         tmp_path,
@@ -175,7 +199,7 @@ def test_rounds_to_recover_by_session(tmp_path):
         b=run(fast + slow + fast, per_session=3),
     )
     chart = by_key(change_charts(rows))["recovery"]
-    assert [trace["x"] for trace in chart.figure["data"]] == [[2, 3], [2, 3]]
+    assert [trace["x"] for trace in chart.figure["data"]] == [[4, 7], [4, 7]]
     assert [trace["y"] for trace in chart.figure["data"]] == [[1, 1], [3, 1]]
 
 

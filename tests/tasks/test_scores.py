@@ -9,7 +9,8 @@ from sklearn import metrics as sk
 
 import fedtide
 from fedtide.core.errors import ConfigError
-from fedtide.measure.metrics import against, metrics
+from fedtide.measure.metrics import metrics
+from fedtide.measure.recovery import Recovery, against
 from fedtide.measure.scale import ACCURACY, Scale
 from fedtide.measure.targets import common_target, to_target
 from fedtide.run.kinds import KINDS
@@ -259,7 +260,7 @@ PERPLEXITY = Scale("perplexity", larger=False)
 def test_less_is_better():
     """The reference falls from 10 to 2: 95 % of the way is 2.4, reached in round 2 there, in round 3 here."""
     here, there = lines([[9, 8], [6, 4, 2.4]]), lines([[9, 8], [5, 2.2, 2]])
-    found = against(here, there, scale=PERPLEXITY)
+    found = against(here, there, Recovery(), 10, PERPLEXITY).metrics
     assert found["recovery_rounds"] == [3]
     assert found["accumulated_gain"] == pytest.approx([1 + 1.8 + 0.4])
     told = metrics(here, 1, PERPLEXITY)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from fedtide.cli.console import console, remark
 
 if TYPE_CHECKING:
+    from fedtide.measure.results import Results
     from fedtide.record.folder import StudyFolder
 
 ResultFolder = Annotated[
@@ -35,11 +36,25 @@ Compared = Annotated[
 ]
 
 
-def report(folder: ResultFolder) -> None:
+Rho = Annotated[
+    float | None,
+    typer.Option(help="A run has recovered at this share of the best score; default: the study's."),
+]
+Reference = Annotated[
+    str,
+    typer.Option(
+        metavar="KEY=VALUE", help="The row with which others are compared, such as start=previous."
+    ),
+]
+
+
+def report(folder: ResultFolder, rho: Rho = None, reference: Reference = "") -> None:
     """Write report.html anew from a study's journals."""
     from fedtide.show.report.page import write_report
 
-    console.print(f"Report: {write_report(_newest(folder))}", soft_wrap=True)
+    found = _newest(folder)
+    results = _results(found, rho, reference)
+    console.print(f"Report: {write_report(found, results)}", soft_wrap=True)
 
 
 def watch(
@@ -74,14 +89,28 @@ def table(
     rounds: Annotated[
         bool, typer.Option("--rounds", help="Print every round of every run instead, as CSV.")
     ] = False,
+    rho: Rho = None,
+    reference: Reference = "",
 ) -> None:
     """Print the results as LaTeX, Markdown or CSV."""
-    from fedtide.measure.results import Results
     from fedtide.show.tables import rounds_csv
     from fedtide.show.tables import table as table_text
 
-    found = Results.read(_newest(folder))
+    found = _results(_newest(folder), rho, reference)
     typer.echo(rounds_csv(found) if rounds else table_text(found, format_, compared), nl=False)
+
+
+def _results(folder: StudyFolder, rho: float | None, reference: str) -> Results:
+    """The results of a study, with another definition of recovery if one is given."""
+    from fedtide.config.load import assigned
+    from fedtide.measure.recovery import Recovery
+    from fedtide.measure.results import Results
+
+    known = folder.read_json("study.json").get("recovery", {})
+    given: dict[str, Any] = {} if rho is None else {"rho": rho}
+    if reference:
+        given["reference"] = dict([assigned(reference, "--reference")])
+    return Results.read(folder, Recovery(**{**known, **given}))
 
 
 def _newest(folder: Path) -> StudyFolder:

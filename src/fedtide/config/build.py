@@ -88,6 +88,7 @@ def convert(hint: Any, raw: Any, where: str) -> Any:
 
 def _plain(hint: type, raw: Any, where: str) -> Any:
     """Check a number, a text, a list or a table."""
+    hint = get_origin(hint) or hint
     fits = isinstance(raw, (int, float) if hint is float else hint)
     if not fits or (isinstance(raw, bool) and hint is not bool):
         raise ConfigError(

@@ -11,6 +11,7 @@ from typing import Any
 from fedtide.config import tuning
 from fedtide.config.build import Table, build, convert, folder
 from fedtide.core.errors import ConfigError
+from fedtide.measure.recovery import Recovery
 from fedtide.run.experiment import Experiment
 from fedtide.run.ranges import Ranges, checked
 from fedtide.run.study import Cell, Study
@@ -19,6 +20,7 @@ from fedtide.show.trackers import Tracker
 STUDY_KEYS = (
     "question",
     "transition_rounds",
+    "recovery",
     "compare",
     "case",
     "published",
@@ -60,16 +62,23 @@ def _read(path: Path) -> tuple[Table, str]:
 
 def _change(table: Table, change: str) -> None:
     """Apply `key=value` of `--set` to a table; refuse a key that the study compares."""
-    key, sign, value = (part.strip() for part in change.partition("="))
-    if not sign:
-        raise ConfigError(f"--set must be key=value. Got {change!r}. Write --set train.lr=0.1")
+    key, value = assigned(change, "--set")
     for compared in dict(_flat(convert(dict, table.get("compare", {}), "compare"))):
         if f"{compared}.".startswith(f"{key}.") or f"{key}.".startswith(f"{compared}."):
             raise ConfigError(
                 f"--set {key}: the grid of the study decides this. Got {change!r}. Write "
                 f"--set 'compare.{compared}=[...]' with the values to compare."
             )
-    put(table, key, _literal(value), "--set")
+    put(table, key, value, "--set")
+
+
+def assigned(text: str, option: str) -> tuple[str, Any]:
+    """The key and the value in `key=value`, as an option of the command has it."""
+    key, sign, value = (part.strip() for part in text.partition("="))
+    if not sign:
+        example = {"--set": "train.lr=0.1", "--reference": "start=previous"}[option]
+        raise ConfigError(f"{option} must be key=value. Got {text!r}. Write {option} {example}")
+    return key, _literal(value)
 
 
 def _literal(text: str) -> Any:
@@ -95,6 +104,7 @@ def study(name: str, table: Table, source: str = "") -> Study:
         seeds=tuple(convert(int, seed, "compare.seed") for seed in seeds),
         question=convert(str, table.get("question", ""), "question"),
         transition_rounds=convert(int, table.get("transition_rounds", 10), "transition_rounds"),
+        recovery=build(Recovery, convert(dict, table.get("recovery", {}), "recovery"), "recovery"),
         published=tuple(
             convert(dict, row, "published")
             for row in convert(list, table.get("published", []), "published")

@@ -8,6 +8,7 @@ from dataclasses import is_dataclass
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from fedtide.config.build import LARGEST, fields_of, is_settable
+from fedtide.measure.recovery import Recovery
 from fedtide.run.experiment import Experiment
 from fedtide.run.kinds import KINDS
 from fedtide.run.ranges import Tune
@@ -39,6 +40,7 @@ def study_schema() -> Schema:
         "properties": {
             "question": {"type": "string", "description": "What the study asks."},
             "transition_rounds": {"type": "integer", "minimum": 1},
+            "recovery": of_table(Recovery),
             **sections,
             "seed": {"type": "integer"},
             "compare": {

@@ -14,12 +14,11 @@ SHOWN = 100  # clients whose labels are kept
 CLASSES = 200  # with more classes, no labels are kept
 
 
-def moves(before: Ids, now: Ids) -> dict[str, Any]:
-    """The clients that arrived and left between two sessions, for the journal."""
+def moved(before: Ids, now: Ids) -> tuple[Ids, Ids]:
+    """The clients that arrived and those that left between two sessions."""
     both = np.intersect1d(before, now, assume_unique=True)
     came = np.setdiff1d(now, both, assume_unique=True)
-    gone = np.setdiff1d(before, both, assume_unique=True)
-    return {"arrived": counted(came), "left": counted(gone)}
+    return came, np.setdiff1d(before, both, assume_unique=True)
 
 
 def counted(ids: Ids) -> dict[str, Any]:

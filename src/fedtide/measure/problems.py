@@ -9,9 +9,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from fedtide.core.errors import ConfigError
 from fedtide.measure.names import PROBLEM, names, of_method, of_problem
 from fedtide.measure.ranks import Ranks, ranked
-from fedtide.record.folder import CellRecord
+from fedtide.measure.recovery import Recovery
 
 
 class SharedProblem(NamedTuple):
@@ -22,23 +23,44 @@ class SharedProblem(NamedTuple):
 
 
 def split(
-    cells: Sequence[CellRecord], settings: Sequence[Mapping[str, Any]]
+    grid: Sequence[Mapping[str, Any]], settings: Sequence[Mapping[str, Any]]
 ) -> list[SharedProblem]:
     """The problems of a study; one problem with all rows if no two rows solve the same one.
 
-    `settings` has every setting of every cell. Without it, the problem is known from the grid alone.
+    `grid` has the settings of each row that differ between rows, `settings` all of them. Without these, the
+    problem is known from the grid alone.
     """
     groups: dict[str, list[int]] = {}
-    for number, cell in enumerate(cells):
-        posed = _posed(settings[number]) if len(settings) == len(cells) else {}
-        key = json.dumps([of_problem(cell.settings), posed], sort_keys=True, default=str)
+    for number, row in enumerate(grid):
+        posed = _posed(settings[number]) if len(settings) == len(grid) else {}
+        key = json.dumps([of_problem(row), posed], sort_keys=True, default=str)
         groups.setdefault(key, []).append(number)
     if len(groups) == 1 or all(len(rows) == 1 for rows in groups.values()):
-        return [SharedProblem("", range(len(cells)))]
-    posed_by_grid = [of_problem(cells[rows[0]].settings) for rows in groups.values()]
+        return [SharedProblem("", range(len(grid)))]
+    posed_by_grid = [of_problem(grid[rows[0]]) for rows in groups.values()]
     if not all(posed_by_grid):
         posed_by_grid = [{"problem": number + 1} for number in range(len(groups))]
     return [SharedProblem(*one) for one in zip(names(posed_by_grid), groups.values(), strict=True)]
+
+
+def references(
+    problems: Sequence[SharedProblem], grid: Sequence[Mapping[str, Any]], recovery: Recovery
+) -> list[int]:
+    """For every row, the row with which it is compared: the first of its problem that fits."""
+    found: dict[int, int] = {}
+    for problem in problems:
+        fitting = (n for n in problem.rows if recovery.fits(grid[n]))
+        if (first := next(fitting, None)) is None:
+            raise ConfigError(
+                f"recovery.reference must be settings of a row{_of(problem)}. Got {recovery.reference}. "
+                'Write settings of the grid, such as { start = "previous" }.'
+            )
+        found |= dict.fromkeys(problem.rows, first)
+    return [found[n] for n in range(len(grid))]
+
+
+def _of(problem: SharedProblem) -> str:
+    return f" of every problem, also of {problem.name}" if problem.name else ""
 
 
 def _posed(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,14 +14,16 @@ from typing import Any, NamedTuple
 from fedtide.measure.cautions import cautions, mixed, validated
 from fedtide.measure.metrics import Metric, metrics
 from fedtide.measure.names import names
-from fedtide.measure.problems import SharedProblem, ranks_over, split
+from fedtide.measure.problems import SharedProblem, ranks_over, references, split
 from fedtide.measure.ranks import Ranks
+from fedtide.measure.recovery import Compared, Recovery
 from fedtide.measure.scale import ACCURACY, Scale, scales
 from fedtide.measure.searched import Searched
 from fedtide.measure.searched import read as read_search
 from fedtide.measure.statistics import Paired, paired
-from fedtide.measure.summary import beside_first, is_even, spread, summarised
+from fedtide.measure.summary import beside, is_even, spread, summarised
 from fedtide.measure.targets import COSTS, common_target, to_target
+from fedtide.measure.windows import Window
 from fedtide.record.folder import CellRecord, StudyFolder, word
 from fedtide.record.line import Line
 
@@ -56,24 +58,26 @@ class ResultRow:
     runs: Mapping[int, list[Line]]  # journal lines by seed
     finished: Sequence[int]  # seeds whose run has ended
     metrics: Mapping[int, Mapping[str, Metric]]  # of finished runs by seed; if none, of all runs
+    windows: Mapping[int, Sequence[Window]] = field(default_factory=dict, kw_only=True)
+    """The windows, by seed, in which the rows of a problem are compared."""
     scale: Scale = field(default=ACCURACY, kw_only=True)  # the score
 
     @cached_property
     def numbers(self) -> Mapping[str, SeedSpread]:
-        """Each metric over the seeds that have it; a list, such as one value per session, by its mean."""
+        """Each metric over the seeds that have it; a list, such as one value per start, by its mean."""
         names = dict.fromkeys(name for run in self.metrics.values() for name in run)
         means = {name: [_mean(run[name]) for run in self._with(name)] for name in names}
         return {name: found for name in names if (found := SeedSpread.of(means[name]))}
 
     @cached_property
     def transitions(self) -> Sequence[SeedSpread]:
-        """The score after each change of clients; empty if seeds had different numbers of changes."""
-        return list(self._by_change(self.scale.metric("transition_")))
+        """The score after each start; empty if seeds had different numbers of them."""
+        return list(self._by_start(self.scale.metric("transition_")))
 
     @cached_property
     def recoveries(self) -> Sequence[SeedSpread]:
-        """Rounds to recover from each change of clients; empty if seeds had different numbers of them."""
-        return list(self._by_change("recovery_rounds"))
+        """Rounds to recover after each start; empty if seeds had different numbers of them."""
+        return list(self._by_start("recovery_rounds"))
 
     def scores(self, metric: str) -> dict[int, float]:
         """A metric of the score by seed, of finished runs; more is better."""
@@ -103,7 +107,7 @@ class ResultRow:
         """The metrics of seeds that have this one; an empty list counts as none."""
         return [run for run in self.metrics.values() if run.get(metric, []) != []]
 
-    def _by_change(self, metric: str) -> Iterator[SeedSpread]:
+    def _by_start(self, metric: str) -> Iterator[SeedSpread]:
         lists = [
             found for run in self.metrics.values() if isinstance(found := run.get(metric), list)
         ]
@@ -123,11 +127,17 @@ class Results:
     cautions: Sequence[str] = ()  # what to know before trusting the numbers
     problems: Sequence[SharedProblem] = ()  # rows by the problem that they solve
     search: Searched | None = None  # how settings were chosen, if fedtide tune chose them
+    recovery: Recovery = field(default_factory=Recovery)  # when a run has recovered
+    references: Sequence[int] = ()  # for every row, the row with which it is compared
 
     @classmethod
-    def read(cls, folder: StudyFolder) -> Results:
-        """Read the journals of a study's folder and the metrics of its finished runs."""
+    def read(cls, folder: StudyFolder, recovery: Recovery | None = None) -> Results:
+        """Read the journals of a study's folder and the metrics of its finished runs.
+
+        `recovery` says what counts as recovered, if not the study itself.
+        """
         about, cells = folder.read_json("study.json"), folder.journals()
+        recovery = recovery or Recovery(**about.get("recovery", {}))
         ends = [end for cell in cells for end in cell.ends.values()]
         engines = dict.fromkeys(end["engine"] for end in ends if end.get("engine"))
         scale = scales(about)[0]
@@ -135,19 +145,30 @@ class Results:
             [cell.runs[s] for cell in cells for s in cell.ends if s in cell.runs], scale
         )
         settings = _all_settings(folder)
-        problems = split(cells, settings)
-        beside = beside_first([cell.runs for cell in cells], [one.rows for one in problems], scale)
+        grid = [cell.settings for cell in cells]
+        problems = split(grid, settings)
+        first = references(problems, grid, recovery)
         rounds = int(about["transition_rounds"])
+        compared = beside([cell.runs for cell in cells], first, recovery, rounds, scale)
         rows = [
-            ResultRow(n, cell.label, cell.settings, cell.runs, list(cell.ends), found, scale=scale)
+            ResultRow(
+                n,
+                cell.label,
+                cell.settings,
+                cell.runs,
+                list(cell.ends),
+                found,
+                windows={seed: one.windows for seed, one in compared[n].items()},
+                scale=scale,
+            )
             for n, cell in enumerate(cells)
-            for found in [_metrics(cell, rounds, scale, target, beside[n])]
+            for found in [_metrics(cell, rounds, scale, target, compared[n])]
         ]
         known = cautions((cell.label, cell.runs) for cell in cells)
         known += mixed(origin for cell in cells for origin in cell.origins.values())
         search = read_search(folder)
         known += validated(settings) + (search.cautions if search else [])
-        return cls(about, rows, list(engines), target, known, problems, search)
+        return cls(about, rows, list(engines), target, known, problems, search, recovery, first)
 
     @property
     def scale(self) -> Scale:
@@ -257,7 +278,7 @@ def _metrics(
     transition_rounds: int,
     scale: Scale,
     target: float | None,
-    beside: Mapping[int, Mapping[str, Metric]],
+    compared: Mapping[int, Compared],
 ) -> dict[int, Mapping[str, Metric]]:
     """The metrics of a setting's finished runs by seed; without any, those of all runs so far.
 
@@ -272,7 +293,7 @@ def _metrics(
                 or metrics(cell.runs[seed], transition_rounds, scale)
             ),
             **to_target(cell.runs[seed], aim, scale),
-            **beside.get(seed, {}),
+            **(compared[seed].metrics if seed in compared else {}),
         }
         for seed in chosen
         if any(scale.value(line) is not None for line in cell.runs[seed])

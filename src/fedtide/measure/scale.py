@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from fedtide.tasks.objective import Objective
@@ -47,9 +47,9 @@ class Scale(NamedTuple):
         """Is a score at least as good as the target?"""
         return value >= target if self.larger else value <= target
 
-    def floor(self, lines: Sequence[Mapping[str, Any]]) -> float:
-        """The score of a model that has learnt nothing: 0 for accuracy, else that of the untrained model."""
-        return 0.0 if self.is_accuracy else float(lines[0]["untrained_score"])
+    def floor(self, line: Mapping[str, Any]) -> float:
+        """The score of a model that has learnt nothing: 0 for accuracy, else as noted in this round."""
+        return 0.0 if self.is_accuracy else float(line["untrained_score"])
 
     def rounded(self, value: float) -> float:
         """A score that is a little easier to reach, with few digits."""

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any
 
-from fedtide.measure.metrics import Metric, against
+from fedtide.measure.metrics import Metric
+from fedtide.measure.recovery import Compared, Recovery, against
 from fedtide.measure.scale import ACCURACY, Scale
 from fedtide.record.line import Line
 
@@ -21,7 +22,10 @@ def summarised(
         "cells": [
             {
                 "settings": dict(settings),
-                "metrics": {name: spread([m[name] for m in runs]) for name in runs[0]},
+                "metrics": {
+                    name: spread([run.get(name) for run in runs])
+                    for name in dict.fromkeys(name for run in runs for name in run)
+                },
             }
             for settings, runs in cells
             if runs
@@ -29,48 +33,51 @@ def summarised(
     }
 
 
-def beside_first(
+def beside(
     runs: Sequence[Mapping[int, Sequence[Line]]],
-    problems: Sequence[Sequence[int]],
+    references: Sequence[int],
+    recovery: Recovery,
+    transition_rounds: int,
     scale: Scale = ACCURACY,
-) -> list[dict[int, dict[str, list[float]]]]:
-    """For each cell and seed, its run compared with that of its problem's first cell (Eqs. 31-32 of DIMC).
-
-    `problems` lists the numbers of the cells that solve the same problem.
-    """
-    first = {number: runs[rows[0]] for rows in problems for number in rows}
+) -> list[dict[int, Compared]]:
+    """For each cell and seed, its run compared with that of the cell that is its reference."""
     return [
         {
-            seed: against(run, first[n][seed], scale=scale)
+            seed: against(run, runs[reference][seed], recovery, transition_rounds, scale)
             for seed, run in cell.items()
-            if seed in first[n]
+            if seed in runs[reference]
         }
-        for n, cell in enumerate(runs)
+        for cell, reference in zip(runs, references, strict=True)
     ]
 
 
-def spread(values: Sequence[Metric]) -> dict[str, Any]:
+def spread(values: Sequence[Metric | None]) -> dict[str, Any]:
     """Mean, sample standard deviation (0 for one seed) and the values, one per seed.
 
-    A metric that is a list, one number per session, is averaged within each seed first, since seeds may have
-    different numbers of sessions. Seeds with an empty list are left out; if all lists are empty, mean and
-    deviation are None. If all lists are equally long, `by_session` holds mean and deviation of each session.
+    Seeds without this metric (None) are left out, and so are empty lists; without any value, mean and
+    deviation are None. A metric that is a list, one number per start, is averaged within each seed first,
+    since seeds may have different numbers of starts. If all lists are equally long, `by_start` holds mean and
+    deviation of each start.
     """
+    means = [
+        fmean(value) if isinstance(value, list) else value
+        for value in values
+        if value is not None and value != []
+    ]
+    found: dict[str, Any] = {**_over_seeds(means), "values": list(values)}
     listed = [value for value in values if isinstance(value, list)]
-    if not listed:
-        return {**_over_seeds(values), "values": list(values)}
-    means = [fmean(sessions) for sessions in listed if sessions]
-    found = {**(_over_seeds(means) if means else {"mean": None, "std": None}), "values": listed}
-    if means and is_even(listed):
-        by_session = [_over_seeds(column) for column in zip(*listed, strict=True)]
-        found["by_session"] = {key: [one[key] for one in by_session] for key in ("mean", "std")}
+    if listed and means and is_even(listed):
+        by_start = [_over_seeds(column) for column in zip(*listed, strict=True)]
+        found["by_start"] = {key: [one[key] for one in by_start] for key in ("mean", "std")}
     return found
 
 
 def is_even(lists: Sequence[Sequence[float]]) -> bool:
-    """Are all lists equally long, so that their sessions correspond?"""
-    return len({len(sessions) for sessions in lists}) == 1
+    """Are all lists equally long, so that their entries correspond?"""
+    return len({len(entries) for entries in lists}) == 1
 
 
-def _over_seeds(values: Sequence[Any]) -> dict[str, Any]:
+def _over_seeds(values: Sequence[float]) -> dict[str, float | None]:
+    if not values:
+        return {"mean": None, "std": None}
     return {"mean": fmean(values), "std": stdev(values) if len(values) > 1 else 0.0}

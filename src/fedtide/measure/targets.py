@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fedtide.measure.metrics import Metric, evaluated
+from fedtide.measure.metrics import Metric
 from fedtide.measure.scale import ACCURACY, Scale
+from fedtide.measure.windows import evaluated
 from fedtide.record.line import Line
 
 COSTS: dict[str, Callable[[Line], float]] = {

@@ -130,6 +130,7 @@ class PopulationKeys(TypedDict, total=False):
         'How many clients arrived, and which: `"0-2 7"`, if they are few or their ids consecutive.',
     ]
     left: Annotated[ClientMoves, "How many clients left, and which, written likewise."]
+    returned: Annotated[int, "How many of the clients that arrived had been here before."]
     memories: Annotated[
         str,
         '`"anew"` where clients came or went and the states of server and clients had to begin anew.',
@@ -156,6 +157,12 @@ class StartKeys(TypedDict, total=False):
     start_losses: Annotated[list[float], "The loss of each mixture, the mean over the clients."]
     start_gain: Annotated[
         float, "By how much the loss of the mixture that was taken is below the current model's."
+    ]
+    start_reason: Annotated[str, "Why a start was due, in words."]
+    start_costs: Annotated[
+        dict[str, float],
+        "What starts and triggers made clients do before this round: `steps`, `bytes_down`, `bytes_up`, "
+        "`latency`, `joules`. The keys of these names in the line include it.",
     ]
     start_untested: Annotated[
         bool, "True: the model was replaced and no client had tested the new one."

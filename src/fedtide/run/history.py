@@ -11,8 +11,9 @@ from torch import nn
 
 from fedtide.core.layout import Layout
 from fedtide.core.types import Dataset, Model
-from fedtide.measure.metrics import Metric, evaluated, metrics
+from fedtide.measure.metrics import Metric, metrics
 from fedtide.measure.scale import Scale
+from fedtide.measure.windows import evaluated
 from fedtide.models.base import MadeFor
 from fedtide.record.archive import StoredArchive, write_archive
 from fedtide.record.line import Line

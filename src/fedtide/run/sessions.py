@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedtide.core.types import Session
-from fedtide.measure.census import holdings, moves, sample
+from fedtide.measure.census import counted, holdings, moved, sample
 from fedtide.run.experiment import Experiment
 from fedtide.run.preparation import Preparation
 from fedtide.run.round import recount
@@ -19,6 +19,7 @@ from fedtide.starts.base import Beginning
 from fedtide.starts.trigger import Era
 from fedtide.training.explain import check_state, explained
 
+PRICES = ("steps", "bytes_down", "bytes_up", "latency", "joules")  # keys of a journal line
 Answer = tuple[Now, tuple[Mapping[str, Any], Mapping[str, Any]]]
 
 
@@ -45,19 +46,28 @@ def answer(
     known = preparation.known
     facts: Mapping[str, Any] = {}
     with explained("start", t):
-        due, era = e.start.decide(t, now.era, known)
+        reason, era = e.start.decide(t, now.era, known)
         now = now._replace(network=preparation.now.network, era=era)
-        if due or forced:
+        if reason or forced:
             now, facts = begin(e, world, known, t, now)
+            facts = {**facts, "start_reason": reason}
             now = now._replace(network=preparation.now.network)
         elif resumed or is_first:
             now = now._replace(era=now.era.changed(session.clients, now.model))
             now, facts = carry(e, world, session, now, start=False)
     if era.watch.t == t:
         facts = {**facts, **e.start.trigger.facts(era.watch)}
+    if preparation.bill:
+        facts = {**facts, "start_costs": priced(preparation.bill)}
     if is_first:
-        facts = {**facts, **census(e, world, t, session)}
+        now, news = census(e, world, t, session, now)
+        facts = {**facts, **news}
     return now, (facts, preparation.bill)
+
+
+def priced(bill: Mapping[str, Any]) -> dict[str, float]:
+    """What a line of the journal already counts among the costs of its round."""
+    return {name: bill[name] for name in PRICES if name in bill}
 
 
 def begin(
@@ -117,10 +127,16 @@ def carry(
     return recount(e, world, now, count, left, came, start), {}
 
 
-def census(e: Experiment, world: World, t: int, session: Session) -> Mapping[str, Any]:
+def census(
+    e: Experiment, world: World, t: int, session: Session, now: Now
+) -> tuple[Now, Mapping[str, Any]]:
     """Who came and who left with this session; in the first round also what clients hold."""
-    if t:
-        return moves(e.population.at(t - 1, e.seed).clients, session.clients)
-    some = sample(world.crowd.clients)
-    held = holdings(some, world.labels(t, some)) if world.sees_labels else {}
-    return moves(session.clients[:0], session.clients) | held
+    before = e.population.at(t - 1, e.seed).clients if t else session.clients[:0]
+    came, left = moved(before, session.clients)
+    known = now.known.copy()
+    facts = {"arrived": counted(came), "left": counted(left), "returned": int(known[came].sum())}
+    known[came] = True
+    if t == 0 and world.sees_labels:
+        some = sample(world.crowd.clients)
+        facts |= holdings(some, world.labels(t, some))
+    return now._replace(known=known), facts

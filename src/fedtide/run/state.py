@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedtide.core.errors import require
 from fedtide.core.types import Ids, Model, Plan, Session, Work
@@ -63,12 +64,14 @@ class Now(NamedTuple):
     archive: Archive
     network: Any  # simulated time and batteries
     who: Any  # the participation's state
+    known: NDArray[np.bool_]  # [clients]: has each client existed in an earlier round?
     members: Members = Members()
 
 
 def first_state(e: Experiment, world: World) -> Now:
     """The state before the first round."""
-    begun = Now(None, world.initial, Era(), Archive(), None, None)
+    known = np.zeros(world.crowd.clients, dtype=bool)
+    begun = Now(None, world.initial, Era(), Archive(), None, None, known)
     if e.start.archive:
         stored = read_archive(Path(e.start.archive).expanduser(), world.initial, world.layout)
         begun = begun._replace(

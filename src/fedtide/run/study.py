@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any, NamedTuple
@@ -14,6 +14,8 @@ import torch
 from fedtide.core.errors import require
 from fedtide.core.machine import cpu_count
 from fedtide.measure.names import names
+from fedtide.measure.problems import references, split
+from fedtide.measure.recovery import Recovery
 from fedtide.measure.scale import Scale
 from fedtide.record.folder import labelled
 from fedtide.record.settings import plain
@@ -65,6 +67,7 @@ class Study:
     seeds: tuple[int, ...]
     question: str = ""
     transition_rounds: int = 10
+    recovery: Recovery = field(default_factory=Recovery)
     published: tuple[Mapping[str, Any], ...] = ()
     track: tuple[Tracker, ...] = ()
     source: str = ""  # the study file as it is run
@@ -89,6 +92,8 @@ class Study:
             "the same in all settings of a study, so that they can be compared",
             [[scale.name for scale in found] for found in scores],
         )
+        grid = [cell.settings for cell in self.cells]
+        references(split(grid, described(self)["cells"]), grid, self.recovery)
         distinct = len(set(self.seeds)) == len(self.seeds)
         require(distinct, "compare.seed", "without repetition", list(self.seeds))
 
@@ -149,6 +154,7 @@ def about(study: Study, name: str = "") -> dict[str, Any]:
         "begun": datetime.now(UTC).isoformat(timespec="seconds"),
         "question": study.question,
         "transition_rounds": study.transition_rounds,
+        "recovery": asdict(study.recovery),
         "seeds": list(study.seeds),
         "cells": [
             {

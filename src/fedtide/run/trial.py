@@ -10,8 +10,9 @@ from time import monotonic
 from typing import Any, Literal, NamedTuple
 
 from fedtide.core.errors import TrainingError
-from fedtide.measure.metrics import costs, evaluated, metrics
+from fedtide.measure.metrics import costs, metrics
 from fedtide.measure.scale import Scale
+from fedtide.measure.windows import evaluated
 from fedtide.record.checkpoint import Checkpoints, Stopped
 from fedtide.record.files import write_json, writing
 from fedtide.record.folder import StudyFolder

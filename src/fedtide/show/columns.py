@@ -91,7 +91,7 @@ def columns(scales: Sequence[Scale]) -> list[Column]:
         named.append(score_column(ACCURACY, "", "accuracy", "accuracy"))
     return [
         score_column(scale, "transition_", after, "after\nchanges"),
-        RECOVERY,
+        *RECOVERY,
         score_column(scale, "", name, name),
         score_column(scale, "best_", f"best {name}", "best"),
         score_column(scale, "mean_", "mean over all rounds", "all\nrounds"),
@@ -117,7 +117,17 @@ def client_columns(scale: Scale) -> Iterator[Column]:
         yield Column(metric, title + unit, short, max if scale.larger else min, text)
 
 
-RECOVERY = Column("recovery_rounds", "rounds to recover", "rounds to\nrecover", min, amount)
+RECOVERY = (
+    Column("recovery_rounds", "rounds to recover", "rounds to\nrecover", min, amount),
+    Column("recovery_seconds", "simulated s to recover", "seconds to\nrecover", min, amount),
+    Column("recovery_joules", "joules to recover", "joules to\nrecover", min, amount),
+    Column("recovery_bytes", "traffic to recover (MB)", "MB to\nrecover", min, megabytes),
+    Column("waiting_rounds", "rounds that clients wait", "rounds\nwaited", min, amount),
+    Column("unserved", "clients left unserved (%)", "unserved %", min, percent),
+    Column("start_bytes", "traffic of starts (MB)", "MB of\nstarts", min, megabytes),
+    Column("start_seconds", "simulated s of starts", "seconds\nof starts", min, mean_alone),
+    Column("start_joules", "joules of starts", "joules\nof starts", min, mean_alone),
+)
 OTHERS = (
     Column("rounds_to_target", "rounds to {target}", "rounds\nto {target}", min, amount),
     Column("seconds_to_target", "simulated s to {target}", "seconds\nto {target}", min, amount),
@@ -131,7 +141,16 @@ OTHERS = (
     Column("joules", "energy (J)", "joules", min, mean_alone),
     Column("wall_seconds", "wall time (s)", "seconds", None, mean_alone),
 )
-MAY_BE_ZERO = {"latency", "joules", "undefended_rounds"}  # left out if zero for every setting
+MAY_BE_ZERO = {  # left out if zero for every setting
+    "latency",
+    "joules",
+    "undefended_rounds",
+    "unserved",
+    "start_bytes",
+    "start_seconds",
+    "start_joules",
+}
+WAITS = {"waiting_rounds", "unserved"}
 TO_TARGET = {"rounds_to_target", "seconds_to_target", "joules_to_target"}
 
 
@@ -143,6 +162,8 @@ def result_columns(results: Results) -> list[Column]:
         hidden |= {scale.metric("best_")}  # sessions with different clients are not comparable
     else:
         hidden |= {scale.metric("mean_")}  # one session: rounds to a target say more
+    if all(_waits_as_it_recovers(row) for row in rows):
+        hidden |= WAITS
     if len(rows) == 1:
         hidden |= TO_TARGET  # nothing to compare with
     elif results.target:
@@ -158,6 +179,14 @@ def result_columns(results: Results) -> list[Column]:
         for column in columns(results.scales)
         if column.metric not in hidden and _is_known(rows, column.metric)
     ]
+
+
+def _waits_as_it_recovers(row: ResultRow) -> bool:
+    """Do clients wait as long as a run recovers, since all of them come with a start?"""
+    waited, recovered = (row.numbers.get(f"{name}_rounds") for name in ("waiting", "recovery"))
+    if waited is None or recovered is None:
+        return waited is None
+    return math.isclose(waited.mean, recovered.mean)
 
 
 def _is_known(rows: Sequence[ResultRow], metric: str) -> bool:

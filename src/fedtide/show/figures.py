@@ -16,6 +16,7 @@ from fedtide.record.folder import StudyFolder
 from fedtide.show.report.charts import Chart
 from fedtide.show.report.page import sections
 from fedtide.show.report.rows import Figure, chart_rows
+from fedtide.show.report.story import stories
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,7 +49,14 @@ STAMPS: dict[Format, dict[str, None]] = {
     "svg": {"Date": None},
     "png": {},
 }
-SYMBOLS = {"circle": "o", "diamond": "D", "cross": "+", "x": "x", "line-ns-open": "|"}
+SYMBOLS = {
+    "circle": "o",
+    "circle-open": r"$\circ$",
+    "diamond": "D",
+    "cross": "+",
+    "x": "x",
+    "line-ns-open": "|",
+}
 
 
 class Drawing(NamedTuple):
@@ -68,7 +76,8 @@ def write_figures(
     from matplotlib.figure import Figure as Blank
 
     found = Results.read(folder)
-    parts = sections(chart_rows(found.rows), found.ranks, found.search)
+    rows = chart_rows(found.rows)
+    parts = sections(found, rows, stories(found, rows))
     charts = [chart for part in parts for chart in part.charts]
     place, paths = folder.path / "figures", []
     try:

@@ -8,8 +8,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from fedtide.core.errors import needs
-from fedtide.measure.metrics import evaluated
 from fedtide.measure.scale import ACCURACY, Scale
+from fedtide.measure.windows import evaluated
 from fedtide.record.line import Line, leaves
 from fedtide.show.report.colours import look
 

@@ -26,6 +26,9 @@ from fedtide.show.columns import Column, Entry, marked, result_columns
 WIDTH = 80  # characters of a terminal, unless it is known
 ROOMY = 24  # characters for a setting before columns of numbers are left out for it
 SPARE = (  # metrics whose columns are left out first where there are too many; the report has them all
+    "recovery_bytes",
+    "start_joules",
+    "start_seconds",
     "bytes_up",
     "best_accuracy",
     "best_score",
@@ -33,7 +36,9 @@ SPARE = (  # metrics whose columns are left out first where there are too many; 
     "personal_worst",
     "client_mean",
     "proxy_client_mean",
+    "start_bytes",
     "snapshot_share",
+    "recovery_joules",
     "joules",
     "joules_to_target",
     "latency",
@@ -41,6 +46,9 @@ SPARE = (  # metrics whose columns are left out first where there are too many; 
     "undefended_rounds",
     "simulated_epsilon",
     "epsilon",
+    "unserved",
+    "waiting_rounds",
+    "recovery_seconds",
     "rounds_to_target",
     "recovery_rounds",
 )

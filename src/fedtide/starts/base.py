@@ -102,13 +102,19 @@ class Start(ABC):
         """The number of sessions before this start makes any difference."""
         return self.P if self.archives or self.reset else 0
 
-    def decide(self, t: int, era: Era, known: Beginning) -> tuple[bool, Era]:
-        """Does round t begin with a new start? The first one comes with the first client.
+    def decide(self, t: int, era: Era, known: Beginning) -> tuple[str, Era]:
+        """Why round t begins with a new start, in words, or nothing if it does not.
 
-        Also returns the rounds since the last start, with what the trigger has learnt.
+        The first start comes with the first client. Also returns the rounds since the last start, with what
+        the trigger has learnt.
         """
-        if known.number == 0 or era.is_earlier or not len(known.session.clients):
-            return len(known.session.clients) > 0, era
+        if not len(known.session.clients):
+            return "", era
+        if known.number == 0 or era.is_earlier:
+            return (
+                "the run goes on from an archive" if era.is_earlier else "the first clients came",
+                era,
+            )
         change = Situation(
             t,
             era,
@@ -117,7 +123,8 @@ class Start(ABC):
             losses=lambda clients: known.losses([known.last], torch.ones(1, 1), clients),
         )
         era = era._replace(watch=self.trigger.watch(change))
-        return self.trigger.is_due(change._replace(era=era)), era
+        change = change._replace(era=era)
+        return self.trigger.reason(change) if self.trigger.is_due(change) else "", era
 
     def drift(self, era: Era, known: Beginning, clients: int) -> float:
         """By how much clients' gradient agrees less with the last start's than chance explains; else 0."""

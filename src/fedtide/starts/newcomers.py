@@ -72,6 +72,10 @@ class Newcomers(Trigger):
         level = self.alarms / max(watch.looks * (watch.looks + 1), 1)
         return watch.t == change.t and watch.result <= level  # step 3
 
+    def reason(self, change: Situation) -> str:
+        p = change.era.watch.result
+        return f"the loss of clients that came is higher than of those before, p = {p:.2g}"
+
     def facts(self, watch: Watch) -> Mapping[str, float]:
         return {"newcomers_p": watch.result}
 

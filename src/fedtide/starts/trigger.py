@@ -137,6 +137,12 @@ class Trigger(ABC):
         asked = self.listens or change.t == change.session.first or waited == 0
         return asked and waited >= 0 and len(change.session.clients) > 0 and self.fires(change)
 
+    def reason(self, change: Situation) -> str:
+        """Why a start is due, in words, for the journal."""
+        if not change.turnover:
+            return "a session began with the same clients"
+        return f"{change.turnover:.0%} of the clients came or went since the last start"
+
     @property
     def is_steady(self) -> bool:
         """Does every session begin with a start?"""
@@ -191,6 +197,12 @@ class Drop(Trigger):
         peak, now = change.era.peak, change.era.credit
         return peak is not None and fall(peak, now) >= self.by and change.turnover > 0
 
+    def reason(self, change: Situation) -> str:
+        peak, now = change.era.peak or 0.0, change.era.credit
+        if 0 <= peak <= 1:
+            return f"clients came or went, and training accuracy fell from {peak:.1%} to {now:.1%}"
+        return f"clients came or went, and the training loss rose from {-peak:.3g} to {-now:.3g}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Signature(Trigger):
@@ -225,6 +237,12 @@ class Signature(Trigger):
 
     def fires(self, change: Situation) -> bool:
         return change.era.watch.t == change.t and change.era.watch.result >= self.by
+
+    def reason(self, change: Situation) -> str:
+        fall = change.era.watch.result
+        return (
+            f"the gradient's cosine with the last start's is {fall:.2f} lower than chance explains"
+        )
 
     def facts(self, watch: Watch) -> Mapping[str, float]:
         is_number = math.isfinite(watch.result)  # not in the pilot, where nothing is compared

@@ -33,7 +33,7 @@ from fedtide.record.checkpoint.segments import Draft, Segments
 from fedtide.record.files import write_bytes, writing
 from fedtide.record.journal import Journal, Mark
 
-FORMAT = 3
+FORMAT = 4
 KEPT = 2  # checkpoints at a time
 SMALL = 16 << 20  # bytes of the checkpoint that a finished run keeps
 

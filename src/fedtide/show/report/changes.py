@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fedtide.measure.metrics import RHO
+from fedtide.measure.results import Results
 from fedtide.record.line import Line
 from fedtide.show.report.charts import Chart, layout
 from fedtide.show.report.heat import heat, heat_layout, varied
@@ -23,49 +23,63 @@ from fedtide.show.report.rows import (
 WRITTEN = 12  # sessions; with more, the cells are too small for numbers
 
 
-def change_charts(rows: Sequence[ChartRow], several_problems: bool = False) -> list[Chart]:
-    """Rounds to recover and weights of starts; empty if the clients never changed."""
-    return [*_recovery(rows, several_problems), *_weights(rows), *_tests(rows)]
+def change_charts(rows: Sequence[ChartRow], recovered: str = "") -> list[Chart]:
+    """Rounds to recover and weights of starts; empty if there was no start after the first one.
+
+    `recovered` is the definition of rounds to recover.
+    """
+    return [*_recovery(rows, recovered), *_weights(rows), *_tests(rows)]
 
 
-def recovery_words(rows: Sequence[ChartRow], several_problems: bool) -> str:
+def recovery_words(results: Results) -> str:
     """The definition of rounds to recover, as the page prints it."""
-    first = "the first method on the same problem" if several_problems else rows[0].name
-    peak = f" that {first} reached there" if len(rows) > 1 else ""
-    if not rows[0].scale.is_accuracy:
-        best = f"the best {rows[0].scale.name} of the session{peak}"
-        return (
-            f"Recovered: {RHO:.0%} of the way from the untrained model's score to {best}; one round more "
-            "than the session has, if never."
-        )
+    scale, rho = results.scale, f"{results.recovery.rho:.4g}"
+    if len(results.rows) == 1:
+        first = "the run"
+    elif len(results.problems) > 1 and not results.recovery.reference:
+        first = "the first method on the same problem"
+    else:
+        first = " or ".join(sorted({results.name(results.rows[n]) for n in results.references}))
+    way = f"{rho} of" if scale.is_accuracy else f"{rho} of the way from the untrained model to"
     return (
-        f"Recovered: at {RHO:.0%} of the peak of the session{peak}; one round more than the session "
-        "has, if never."
+        f"Recovered: at {way} the best {scale.name} that {first} reaches between one of its starts and the "
+        "next; one round more than there are, if never."
     )
 
 
-def _recovery(rows: Sequence[ChartRow], several_problems: bool) -> list[Chart]:
-    traces = [
-        of_row(row, shown(rows))
-        | {
-            "x": [number + 2 for number in range(len(row.recoveries))],
-            "y": [round(spread.mean, 2) for spread in row.recoveries],
-            "mode": "lines+markers",
-            "line": stroke(row.look),
-            "marker": {"color": row.look.colour, "size": 7},
-            "hovertemplate": "session %{x}: %{y:.1f} rounds",
-        }
-        for row in rows
-        if len(row.recoveries) > 1
-    ]
-    drawn = layout("session", "rounds to recover")
-    few = max((len(trace["x"]) for trace in traces), default=0) <= WRITTEN
-    drawn["xaxis"] |= {"tickformat": "d"} | ({"dtick": 1} if few else {})
+def _recovery(rows: Sequence[ChartRow], recovered: str) -> list[Chart]:
+    traces = [trace for row in rows if (trace := _recovery_trace(row, shown(rows)))]
+    drawn = layout("round of the start", "rounds to recover")
+    drawn["xaxis"] |= {"tickformat": "d"}
     drawn["yaxis"] |= {"rangemode": "tozero"}
-    notes = [recovery_words(rows, several_problems)]
-    notes += ["Mean over the seeds."] if has_several_seeds(rows) else []
+    means = any("lines" in trace["mode"] for trace in traces) and has_several_seeds(rows)
+    seeds = "Mean over the seeds." if means else "A mark for each start of each seed."
+    notes = [recovered, seeds] if has_several_seeds(rows) else [recovered]
     chart = Chart("recovery", "Rounds to recover", notes, {"data": traces, "layout": drawn})
     return [chart] if traces else []
+
+
+def _recovery_trace(row: ChartRow, visible: set[int]) -> Figure | None:
+    """Means if all seeds have the same windows, else a mark for every window of every seed."""
+    found: dict[int, Sequence[float]] = {
+        seed: rounds
+        for seed, run in row.metrics.items()
+        if isinstance(rounds := run.get("recovery_rounds"), list)
+    }
+    firsts = {seed: [window.first + 1 for window in row.windows.get(seed, ())] for seed in found}
+    if sum(map(len, found.values())) < 2:
+        return None
+    alike = len({tuple(first) for first in firsts.values()}) == 1
+    x = next(iter(firsts.values())) if alike else [t for first in firsts.values() for t in first]
+    y = [s.mean for s in row.recoveries] if alike else [n for one in found.values() for n in one]
+    return of_row(row, visible) | {
+        "x": x,
+        "y": [round(value, 2) for value in y],
+        "mode": "lines+markers" if alike else "markers",
+        "line": stroke(row.look),
+        "marker": {"color": row.look.colour, "size": 7},
+        "hovertemplate": "start in round %{x}: %{y:.1f} rounds",
+    }
 
 
 def _weights(rows: Sequence[ChartRow]) -> list[Chart]:

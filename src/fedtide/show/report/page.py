@@ -13,9 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from plotly.offline import get_plotlyjs
 
 from fedtide.measure.cautions import empty_rounds
-from fedtide.measure.ranks import Ranks
 from fedtide.measure.results import ResultRow, Results
-from fedtide.measure.searched import Searched
 from fedtide.record.files import write_text
 from fedtide.record.folder import StudyFolder
 from fedtide.show.report.changes import change_charts, recovery_words
@@ -34,9 +32,10 @@ from fedtide.show.report.fairness import fairness_charts
 from fedtide.show.report.headline import headline
 from fedtide.show.report.own_tests import own_test_charts
 from fedtide.show.report.pairs import pair_notes, pair_rows, rank_charts
-from fedtide.show.report.population import population_charts
+from fedtide.show.report.population import moves_chart, population_charts
 from fedtide.show.report.rows import ChartRow, Figure, chart_rows, shown
 from fedtide.show.report.sessions import common_spans
+from fedtide.show.report.story import Story, start_charts, stories, story_rows
 from fedtide.show.report.tables import comparisons, result_table, transition_table, unfinished
 from fedtide.show.report.tuning import search_charts, search_rows
 from fedtide.show.tables import results_csv, rounds_csv
@@ -68,7 +67,8 @@ def page(found: Results, source: str) -> str:
         lstrip_blocks=True,
     )
     rows = chart_rows(found.rows)
-    drawn, visible = sections(rows, found.ranks, found.search), shown(rows)
+    told = stories(found, rows)
+    drawn, visible = sections(found, rows, told), shown(rows)
     legend = [(row.number not in visible, row) for row in rows if row.runs]
     return environment.get_template("page.html.jinja").render(
         about=found.about,
@@ -82,7 +82,9 @@ def page(found: Results, source: str) -> str:
         changes=any(found.scale.metric("transition_") in row.numbers for row in found.rows),
         transitions=transition_table(found),
         looks={row.number: row.look for row in rows},
-        recovered=recovery_words(rows, len(found.problems) > 1),
+        recovered=recovery_words(found),
+        story=story_rows(told, found.scale),
+        starts=sum(len(one.events) for one in told),
         pairs=pair_rows(found),
         pair_notes=pair_notes(found),
         comparisons=comparisons(found),
@@ -109,14 +111,13 @@ def _downloads(found: Results) -> dict[str, Any]:
     }
 
 
-def sections(
-    rows: Sequence[ChartRow], ranks: Ranks | None = None, search: Searched | None = None
-) -> list[Section]:
+def sections(found: Results, rows: Sequence[ChartRow], told: Sequence[Story]) -> list[Section]:
     """Every chart that has something to show, by the question it answers."""
+    changes = [*start_charts(found, told), *change_charts(rows, recovery_words(found))]
     made = (
-        Section("Over several problems", rank_charts(ranks)),
+        Section("Over several problems", rank_charts(found.ranks)),
         Section("Over the rounds", charts(rows)),
-        Section("When clients change", change_charts(rows, ranks is not None)),
+        Section("When clients change", [*moves_chart(rows), *changes]),
         Section(
             "Clients", [*population_charts(rows), *own_test_charts(rows), *fairness_charts(rows)]
         ),
@@ -124,7 +125,7 @@ def sections(
             "How clients train", [*varying(rows, (RATE, AT_FLOOR, AT_CAP)), *client_charts(rows)]
         ),
         Section("Costs", cost_charts(rows)),
-        Section("How settings were chosen", search_charts(search, rows)),
+        Section("How settings were chosen", search_charts(found.search, rows)),
     )
     return [section for section in made if section.charts]
 

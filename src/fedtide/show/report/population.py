@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from fedtide.core.types import Ids
 from fedtide.measure import census
+from fedtide.measure.story import moves
 from fedtide.record.line import ClientMoves, Line
 from fedtide.show.report.charts import (
     ABSENT,
@@ -22,7 +23,7 @@ from fedtide.show.report.charts import (
 from fedtide.show.report.heat import CLIENTS, ROUNDS, Floats, binned, heat, heat_layout, varied
 from fedtide.show.report.rows import ChartRow, Figure, first_run, of_row, shown
 
-ARRIVED, LEFT = "#7d7d7d", "#b0b0b0"  # colours of no setting
+ARRIVED, RETURNED, LEFT = "#7d7d7d", "#c8c8c8", "#a08a6a"  # colours of no setting
 
 
 class Raster(NamedTuple):
@@ -38,7 +39,6 @@ def population_charts(rows: Sequence[ChartRow]) -> list[Chart]:
     """Every chart about clients for which the journals hold numbers that vary."""
     return [
         *_presence(rows),
-        *_moves(rows),
         *varying(rows, (POPULATION,)),
         *_participation(rows),
         *varying(rows, (COHORT, ABSENT)),
@@ -135,36 +135,41 @@ def _first_seed(rows: Sequence[ChartRow]) -> list[str]:
     return [f"Seed {first}."] if len(seeds) > 1 else []
 
 
-def _moves(rows: Sequence[ChartRow]) -> list[Chart]:
-    """How many clients arrived and left in each round."""
-
-    def draw(
-        row: ChartRow, key: Literal["arrived", "left"], sign: int, colour: str
-    ) -> Figure | None:
-        lines = [line for line in first_run(row)[1] if _moved(line) and line["t"]]
-        if not any(line[key]["clients"] for line in lines):
-            return None
-        return {
-            "type": "bar",
-            "x": [line["t"] + 1 for line in lines],
-            "y": [sign * line[key]["clients"] for line in lines],
-            "marker": {"color": colour},
-            "hovertemplate": f"round %{{x}}: %{{y}} {key}<extra></extra>",
-        }
-
+def moves_chart(rows: Sequence[ChartRow]) -> list[Chart]:
+    """How many clients arrived, returned and left, in rounds or, of many rounds, in stretches of them."""
     row = next((row for row in rows if row.runs), None)
-    if row is None:
+    lines = first_run(row)[1] if row else []
+    width = -(-len(lines) // ROUNDS) or 1
+    parts = {n: lines[max(n, 1) : n + width] for n in range(0, len(lines), width)}
+    moved = [(n, found) for n, part in parts.items() if any(found := moves(part))]
+    if not moved:
         return []
-    traces = [draw(row, "arrived", 1, ARRIVED), draw(row, "left", -1, LEFT)]
-    drawn = layout("round in which they arrived or left", "clients (arrived +, left -)")
-    drawn["barmode"], drawn["xaxis"]["tickformat"] = "relative", "d"
+    bars = {
+        "came for the first time": (ARRIVED, [found.came - found.returned for _, found in moved]),
+        "returned": (RETURNED, [found.returned for _, found in moved]),
+        "left": (LEFT, [-found.left for _, found in moved]),
+    }
+    x = [n + (1 + width) / 2 for n, _ in moved]
+    when = f"%{{x}} ({width} rounds)" if width > 1 else "%{x}"
+    traces: list[Figure] = [
+        {
+            "type": "bar",
+            "name": name,
+            "x": x,
+            "y": counts,
+            "marker": {"color": colour},
+            "hovertemplate": f"round {when}: %{{y}} {name}<extra></extra>",
+        }
+        for name, (colour, counts) in bars.items()
+        if any(counts)
+    ]
+    drawn = layout("round", f"clients{f' in {width} rounds' if width > 1 else ''}")
+    drawn |= {"barmode": "relative", "showlegend": True, "legend": {"orientation": "h", "y": 1.15}}
+    drawn["xaxis"]["tickformat"] = "d"
     drawn["yaxis"]["zeroline"] = True
-    bars = [trace for trace in traces if trace]
-    if not bars:
-        return []
-    notes = ["Above zero: arrived. Below: left.", *_first_seed(rows)]
-    title = "How many clients arrived and left"
-    return [Chart("moves", title, notes, {"data": bars, "layout": drawn})]
+    notes = ["Above zero: clients that came. Below: clients that left.", *_first_seed(rows)]
+    title = "How many clients came, returned and left"
+    return [Chart("moves", title, notes, {"data": traces, "layout": drawn})]
 
 
 def _snapshots(rows: Sequence[ChartRow]) -> list[Chart]:

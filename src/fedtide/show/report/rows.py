@@ -40,6 +40,7 @@ def chart_rows(rows: Sequence[ResultRow]) -> list[ChartRow]:
             row.metrics,
             look(places[row.number]),
             name,
+            windows=row.windows,
             scale=row.scale,
         )
         for row, name in zip(rows, names([row.settings for row in rows]), strict=True)

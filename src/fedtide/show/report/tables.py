@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from fedtide.measure.recovery import fits
 from fedtide.measure.results import ResultRow, Results
 from fedtide.record.folder import word
 from fedtide.show.columns import NONE, Entry, marked, percent, result_columns, score_column
@@ -63,7 +64,7 @@ def transition_table(results: Results) -> ResultTable | None:
     count = max((len(row.transitions) for row in results.rows), default=0)
     if not 2 <= count <= READABLE:
         return None
-    titles, entries = [f"session {number + 2}" for number in range(count)], []
+    titles, entries = [f"start {number + 2}" for number in range(count)], []
     for number, title in enumerate(titles):
         values = [dict(enumerate(row.transitions)).get(number) for row in results.rows]
         column = score_column(results.scale, "transition_", title, title)
@@ -88,7 +89,7 @@ def comparisons(results: Results) -> list[Comparison]:
     """Published numbers beside ours; those that fit no setting come last, without ours."""
     found = []
     for published in results.about.get("published", []):
-        rows = [row for row in results.rows if _fits(published.get("settings", {}), row.settings)]
+        rows = [row for row in results.rows if fits(published.get("settings", {}), row.settings)]
         found += [_compared(row, published) for row in rows] or [_compared(None, published)]
     return sorted(found, key=lambda comparison: comparison.ours == NONE)
 
@@ -114,7 +115,7 @@ def _published(results: Results, row: ResultRow, metric: str) -> str:
     """`published 88.2 (-3.9)`, from the first published number that fits a setting."""
     for published in results.about.get("published", []):
         named = published.get("settings", {})
-        if _metric(published) == metric and _fits(named, row.settings):
+        if _metric(published) == metric and fits(named, row.settings):
             found = _compared(row, published)
             return f"published {found.published} ({found.difference})"
     return ""
@@ -122,17 +123,6 @@ def _published(results: Results, row: ResultRow, metric: str) -> str:
 
 def _metric(published: Mapping[str, Any]) -> str:
     return str(published.get("metric", "accuracy"))
-
-
-def _fits(wanted: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
-    """Does a row have these settings? "x" also fits a table such as {kind = "x", R = 10}."""
-    return all(key in settings and _same(value, settings[key]) for key, value in wanted.items())
-
-
-def _same(wanted: Any, value: Any) -> bool:
-    if isinstance(value, Mapping) and isinstance(wanted, str):
-        return bool(wanted == value.get("kind"))
-    return bool(wanted == value)
 
 
 def _compared(row: ResultRow | None, published: Mapping[str, Any]) -> Comparison:
