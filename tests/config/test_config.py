@@ -155,6 +155,16 @@ WRONG = [
     ({"case": "all"}, "case must be a list. Got 'all'."),
     ({"transition_rounds": "ten"}, "transition_rounds must be a whole number. Got 'ten'."),
     ({"transition_rounds": 0}, "transition_rounds must be at least 1. Got 0."),
+    ({"recovery": {"rho": 1.5}}, "recovery.rho must be in (0, 1]. Got 1.5."),
+    (
+        {"recovery": {"share": 0.5}},
+        "recovery.share: Recovery has no such setting. Choose from: reference, rho.",
+    ),
+    (
+        {"recovery": {"reference": {"start": "soup"}}},
+        "recovery.reference must be settings of a row. Got {'start': 'soup'}. Write settings of the grid, "
+        'such as { start = "previous" }.',
+    ),
     (
         {"evaluation": {"probes": ["move"]}},
         "evaluation.probes[0]: 'move' is not known. Did you mean 'movement'?",

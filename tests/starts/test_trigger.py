@@ -8,6 +8,7 @@ import torch
 
 from fedtide.core.types import Model, Session
 from fedtide.starts import TRIGGERS
+from fedtide.starts.newcomers import Newcomers
 from fedtide.starts.trigger import Always, Drop, Era, Signature, Situation, Turnover, Watch
 
 
@@ -127,3 +128,19 @@ def test_an_archived_model_belongs_to_the_clients_of_its_gradient():
     late = first.changed(np.array([2, 3]), one).changed(np.array([3, 4]), two)
     assert late.changed(np.array([4]), three).over(three).model is two
     assert era(1, 2, 3).changed(np.array([4]), one).over(two).model is two  # without a gradient
+
+
+def test_reasons():
+    some = change(era(1, 2, 3), 2, 3, 4)
+    assert Turnover().reason(some) == "50% of the clients came or went since the last start"
+    same = change(era(1, 2), 1, 2)
+    assert Always().reason(same) == "a session began with the same clients"
+    fallen = change(era(1, 2, accuracy=0.5, peak=0.8), 3)
+    assert Drop().reason(fallen) == (
+        "clients came or went, and training accuracy fell from 80.0% to 50.0%"
+    )
+    worse = change(era(1, accuracy=-2.5, peak=-1.0), 3)
+    assert Drop().reason(worse) == "clients came or went, and the training loss rose from 1 to 2.5"
+    watched = some._replace(era=some.era._replace(watch=Watch(t=10, result=0.01)))
+    assert Signature().reason(watched).endswith("is 0.01 lower than chance explains")
+    assert Newcomers().reason(watched).endswith("higher than of those before, p = 0.01")
