@@ -56,7 +56,17 @@ NEEDED = {
     "pattern": {"clients": 3, "sessions": [[0, 1], [2]]},
     "trace": {"stays": [[0, 0, 2], [1, 1, 3]]},
 }
-TOP = ("seed", "question", "transition_rounds", "recovery", "compare", "case", "published", "track", "data")
+TOP = (
+    "seed",
+    "question",
+    "transition_rounds",
+    "recovery",
+    "compare",
+    "case",
+    "published",
+    "track",
+    "data",
+)
 ODD = [
     *(0, -1, 1, 2, 3, 7, 10**11, -(10**11), 2**63, 10**30, 10**400),
     *(0.0, -1.0, 0.3, 0.5, 1.0, 2.0, 1e-300, 1e300, 1e9, math.nan, math.inf, -math.inf),

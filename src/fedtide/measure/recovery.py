@@ -76,7 +76,7 @@ def accumulated_gain(
     )
 
 
-class Run(NamedTuple):
+class TestedRun(NamedTuple):
     """A run's journal, and the rounds in which its model was tested."""
 
     lines: Sequence[Line]
@@ -116,8 +116,8 @@ def against(
     the start included; of a window without recovery, one more round is counted at the mean price.
     `accumulated_gain` is what the reference gained over this run.
     """
-    own = Run(lines, evaluated(lines, scale))
-    other = Run(reference, evaluated(reference, scale))
+    own = TestedRun(lines, evaluated(lines, scale))
+    other = TestedRun(reference, evaluated(reference, scale))
     shared = [
         window._replace(end=min(window.end, lines[-1]["t"] + 1))
         for window in windows(reference)
@@ -141,7 +141,7 @@ def against(
 
 
 def _prices(
-    run: Run, shared: Sequence[Window], rounds: Sequence[int]
+    run: TestedRun, shared: Sequence[Window], rounds: Sequence[int]
 ) -> Iterator[tuple[str, list[float]]]:
     """What so many rounds of each window took, of costs that are not zero."""
     for name, cost in COSTS.items():
@@ -188,7 +188,7 @@ def _ended(since: Any, t: int) -> Iterator[tuple[int, int, int]]:
         yield int(first), t, int(count)
 
 
-def _waits(own: Run, other: Run, rho: float, scale: Scale) -> dict[str, float]:
+def _waits(own: TestedRun, other: TestedRun, rho: float, scale: Scale) -> dict[str, float]:
     """How long clients wait for a model that serves them: T_rho in the rounds of each client's stay.
 
     The target is that of the rounds in which the client is there. `waiting_rounds` and `waiting_seconds` are

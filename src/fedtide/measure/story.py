@@ -15,7 +15,7 @@ CURRENT = "the current model"
 NAMED = 3  # models of a mix that are named; more are counted
 
 
-class Moves(NamedTuple):
+class PopulationChange(NamedTuple):
     """How many clients came, how many of these had been here before, and how many left."""
 
     came: int
@@ -28,7 +28,7 @@ class StartEvent(NamedTuple):
 
     t: int
     present: int  # clients
-    moves: Moves  # since the start before
+    moves: PopulationChange  # since the start before
     reason: str
     source: str  # the model that was taken
     gain: (
@@ -73,9 +73,9 @@ def _mean(tested: Sequence[EvaluatedLine]) -> float | None:
     return fmean(line.score for line in tested) if tested else None
 
 
-def moves(lines: Sequence[Line]) -> Moves:
+def moves(lines: Sequence[Line]) -> PopulationChange:
     """Arrivals, returns and departures in these rounds, added up."""
-    return Moves(
+    return PopulationChange(
         sum(line["arrived"]["clients"] for line in lines if "arrived" in line),
         sum(line.get("returned", 0) for line in lines),
         sum(line["left"]["clients"] for line in lines if "left" in line),

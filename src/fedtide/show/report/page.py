@@ -68,8 +68,7 @@ def page(found: Results, source: str) -> str:
     )
     rows = chart_rows(found.rows)
     told = stories(found, rows)
-    drawn, visible = sections(found, rows, told), shown(rows)
-    legend = [(row.number not in visible, row) for row in rows if row.runs]
+    drawn = sections(found, rows, told)
     return environment.get_template("page.html.jinja").render(
         about=found.about,
         cautions=found.cautions,
@@ -93,10 +92,18 @@ def page(found: Results, source: str) -> str:
         facts=facts(found),
         sections=drawn,
         figures={chart.key: _figure(chart) for part in drawn for chart in part.charts},
-        legend=sorted(legend, key=lambda entry: entry[0]),
+        legend=_legend(rows),
         source=source,
         plotly=plotly() if drawn else "",
         **_downloads(found),
+    )
+
+
+def _legend(rows: Sequence[ChartRow]) -> list[tuple[bool, ChartRow]]:
+    """Every setting with a run, and whether charts hide it at first; those that are shown come first."""
+    visible = shown(rows)
+    return sorted(
+        ((row.number not in visible, row) for row in rows if row.runs), key=lambda entry: entry[0]
     )
 
 
