@@ -59,9 +59,9 @@ def test_a_run_tells_who_came_and_went():
         (False, False),
     ]
     assert lines[0]["arrived"] == {"clients": 2, "ids": "0-1"}
-    assert lines[0]["left"] == {"clients": 0, "ids": ""}
+    assert lines[0]["left"] == {"clients": 0, "ids": "", "since": [[], []]}
     assert lines[2]["arrived"] == {"clients": 2, "ids": "2-3"}
-    assert lines[2]["left"] == {"clients": 1, "ids": "0"}
+    assert lines[2]["left"] == {"clients": 1, "ids": "0", "since": [[0], [1]]}
 
 
 def test_moves_add_up_to_the_population():

@@ -15,11 +15,11 @@ def compared(run, reference, rho=0.95, rounds=2):
     return against(run, reference, Recovery(rho=rho), rounds).metrics
 
 
-def moved(line, arrived="", left=""):
-    def those(ids):
-        return {"clients": len(ids.split()), "ids": ids}
-
-    line |= {"arrived": those(arrived), "left": those(left)}
+def moved(line, arrived, **left):
+    """So many clients arrive; of those that came in round 0, 1 ..., `since_0`, `since_1` ... leave."""
+    rounds = [int(name.removeprefix("since_")) for name in left]
+    gone = {"clients": sum(left.values()), "since": [rounds, list(left.values())]}
+    line |= {"arrived": {"clients": arrived}, "left": gone}
 
 
 def started(*accuracies, starts=()):
@@ -115,15 +115,12 @@ def test_how_long_clients_wait():
     """
     reference, run = lines([0.1], [0.4, 0.6, 0.8]), lines([0.1], [0.2, 0.5, 0.79])
     for one in (reference, run):
-        moved(one[0], "0 1")
-        moved(one[1], "2 3", "0")
-        moved(one[2], "4", "3")
+        moved(one[0], 2)
+        moved(one[1], 2, since_0=1)
+        moved(one[2], 1, since_1=1)
         for line in one:
             line["latency"] = 2.0
-    assert stays(run) == (
-        [Window(1, 2), Window(1, 4), Window(2, 4)],
-        [1, 1, 1],
-    )
+    assert list(stays(run)) == [(Window(1, 2), 1), (Window(1, 4), 1), (Window(2, 4), 1)]
     found = compared(run, reference)
     assert found["waiting_rounds"] == pytest.approx((3 + 2 + 2) / 3)
     assert found["waiting_seconds"] == pytest.approx((6 + 4 + 4) / 3)
@@ -132,14 +129,11 @@ def test_how_long_clients_wait():
 
 def test_a_client_that_returns_waits_again():
     run = lines([0.1], [0.4], [0.6], [0.8])
-    moved(run[0], "0 1")
-    moved(run[1], "", "1")
-    moved(run[2], "1", "0")
-    assert stays(run) == ([Window(2, 4)], [1])
+    moved(run[0], 2)
+    moved(run[1], 0, since_0=1)
+    moved(run[2], 1, since_0=1)
+    assert list(stays(run)) == [(Window(2, 4), 1)]
 
 
-def test_waits_are_unknown_where_ids_are():
-    run = lines([0.1], [0.4])
-    moved(run[0], "0 1")
-    run[1] |= {"arrived": {"clients": 900}, "left": {"clients": 0, "ids": ""}}
-    assert "waiting_rounds" not in compared(run, run)
+def test_journals_without_arrivals_know_no_waits():
+    assert "waiting_rounds" not in compared(PROPOSED, PROPOSED)

@@ -12,10 +12,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from fedtide.core.errors import require
-from fedtide.measure.census import named
 from fedtide.measure.scale import ACCURACY, Scale
 from fedtide.measure.windows import EvaluatedLine, Window, evaluated, transition_scores, windows
 from fedtide.record.line import Line
@@ -157,35 +154,25 @@ def _price(spent: Sequence[float], window: Window, rounds: int) -> float:
     return price * (length + 1) / length if rounds > length else price
 
 
-class Stays(NamedTuple):
-    """How many clients came in one round and left in another, or were there until the end."""
+class Stay(NamedTuple):
+    """Clients that came in the same round and left in the same round, or were there until the end."""
 
-    windows: Sequence[Window]
-    clients: Sequence[int]
-
-
-def stays(lines: Sequence[Line]) -> Stays | None:
-    """The stays of clients that came after the first ones; None if the journal does not have all ids."""
-    moves = [line for line in lines if "arrived" in line and "left" in line]
-    if not all("ids" in line["arrived"] and "ids" in line["left"] for line in moves):
-        return None
-    came = [(line["t"], named(line["arrived"]["ids"])) for line in moves]
-    gone = [(line["t"], named(line["left"]["ids"])) for line in moves]
-    since = np.full(1 + max((int(ids.max()) for _, ids in came if len(ids)), default=-1), -1)
-    found: list[tuple[int, int, int]] = []
-    opening = next((t for t, ids in came if len(ids)), -1)
-    for (t, arrived), (_, left) in zip(came, gone, strict=True):
-        found += _ended(since[left], t)
-        since[left], since[arrived] = -1, t
-    found += _ended(since[since >= 0], lines[-1]["t"] + 1)
-    kept = [(Window(first, end), count) for first, end, count in found if first > opening]
-    return Stays([window for window, _ in kept], [count for _, count in kept])
+    window: Window
+    clients: int
 
 
-def _ended(since: Any, t: int) -> Iterator[tuple[int, int, int]]:
-    """Stays that end in round t: since when, until when, of how many clients."""
-    for first, count in zip(*np.unique(since, return_counts=True), strict=True):
-        yield int(first), t, int(count)
+def stays(lines: Sequence[Line]) -> Iterator[Stay]:
+    """The stays of clients that came after the first ones."""
+    here = {line["t"]: line["arrived"]["clients"] for line in lines if "arrived" in line}
+    opening = next((t for t, clients in here.items() if clients), 0)
+    for line in lines:
+        for since, clients in zip(*line.get("left", {}).get("since", ((), ())), strict=True):
+            here[since] -= clients
+            if since > opening:
+                yield Stay(Window(since, line["t"]), clients)
+    for since, clients in here.items():
+        if since > opening and clients:
+            yield Stay(Window(since, lines[-1]["t"] + 1), clients)
 
 
 def _waits(own: TestedRun, other: TestedRun, rho: float, scale: Scale) -> dict[str, float]:
@@ -194,12 +181,9 @@ def _waits(own: TestedRun, other: TestedRun, rho: float, scale: Scale) -> dict[s
     The target is that of the rounds in which the client is there. `waiting_rounds` and `waiting_seconds` are
     means over the clients that came after the first ones, `unserved` is the share that left before.
     """
-    found = stays(own.lines)
-    if found is None:
-        return {}
     seconds = own.spent(COSTS["seconds"])
     clients = rounds = time = unserved = 0.0
-    for stay, count in zip(*found, strict=True):
+    for stay, count in stays(own.lines):
         if stay.of(own.tested) and stay.of(other.tested):
             wait = time_to_reach(own.tested, stay, other.target(stay, rho, scale), scale)
             clients += count

@@ -18,6 +18,8 @@ class ClientMoves(TypedDict):
 
     clients: int
     ids: NotRequired[str]  # "0-2 7": clients 0, 1, 2 and 7
+    # Of those that left: the rounds in which they had come, and how many had come in each.
+    since: NotRequired[list[list[int]]]
 
 
 class HeldLabels(TypedDict):
@@ -129,7 +131,11 @@ class PopulationKeys(TypedDict, total=False):
         ClientMoves,
         'How many clients arrived, and which: `"0-2 7"`, if they are few or their ids consecutive.',
     ]
-    left: Annotated[ClientMoves, "How many clients left, and which, written likewise."]
+    left: Annotated[
+        ClientMoves,
+        "How many clients left, and which, written likewise; `since` has the rounds in which they had come, "
+        "and how many of them came in each.",
+    ]
     returned: Annotated[int, "How many of the clients that arrived had been here before."]
     memories: Annotated[
         str,

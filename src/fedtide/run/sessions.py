@@ -12,7 +12,7 @@ from fedtide.measure.census import counted, holdings, moved, sample
 from fedtide.run.experiment import Experiment
 from fedtide.run.preparation import Preparation
 from fedtide.run.round import recount
-from fedtide.run.state import GONE, Now
+from fedtide.run.state import GONE, NEVER, Now
 from fedtide.run.world import World
 from fedtide.starts.archive import Archive
 from fedtide.starts.base import Beginning
@@ -133,10 +133,13 @@ def census(
     """Who came and who left with this session; in the first round also what clients hold."""
     before = e.population.at(t - 1, e.seed).clients if t else session.clients[:0]
     came, left = moved(before, session.clients)
-    known = now.known.copy()
-    facts = {"arrived": counted(came), "left": counted(left), "returned": int(known[came].sum())}
-    known[came] = True
+    since, clients = np.unique(now.came[left], return_counts=True)
+    gone = {**counted(left), "since": [since.tolist(), clients.tolist()]}
+    returned = int((now.came[came] != NEVER).sum())
+    facts = {"arrived": counted(came), "left": gone, "returned": returned}
+    since_when = now.came.copy()
+    since_when[came] = t
     if t == 0 and world.sees_labels:
         some = sample(world.crowd.clients)
         facts |= holdings(some, world.labels(t, some))
-    return now._replace(known=known), facts
+    return now._replace(came=since_when), facts

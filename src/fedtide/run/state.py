@@ -20,6 +20,7 @@ from fedtide.starts.archive import Archive
 from fedtide.starts.trigger import EARLIER, Era
 from fedtide.training.explain import check_state, explained
 
+NEVER = -1
 GONE = -1  # in `Members.since`: the client does not exist now
 
 
@@ -64,14 +65,14 @@ class Now(NamedTuple):
     archive: Archive
     network: Any  # simulated time and batteries
     who: Any  # the participation's state
-    known: NDArray[np.bool_]  # [clients]: has each client existed in an earlier round?
+    came: NDArray[np.int32]  # [clients]: the round in which each client came last, or NEVER
     members: Members = Members()
 
 
 def first_state(e: Experiment, world: World) -> Now:
     """The state before the first round."""
-    known = np.zeros(world.crowd.clients, dtype=bool)
-    begun = Now(None, world.initial, Era(), Archive(), None, None, known)
+    came = np.full(world.crowd.clients, NEVER, dtype=np.int32)
+    begun = Now(None, world.initial, Era(), Archive(), None, None, came)
     if e.start.archive:
         stored = read_archive(Path(e.start.archive).expanduser(), world.initial, world.layout)
         begun = begun._replace(
