@@ -1,7 +1,8 @@
-"""The commands `fedtide deploy init`, `up` and `keys`."""
+"""The commands `fedtide deploy init`, `keys`, `up` and `client`."""
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from pathlib import Path
@@ -58,6 +59,46 @@ def keys(
     console.print(
         f"Each client gets {made.authority} and one key, {made.of_client(0)} ...", soft_wrap=True
     )
+
+
+@app.command()
+def client(
+    server: Annotated[
+        str, typer.Option(help="Where the server is reached, such as the local end of a tunnel.")
+    ] = "127.0.0.1:8000",
+    numbers: Annotated[
+        list[int],
+        typer.Option("--number", help="The number of this client; repeat it for several.", min=0),
+    ] = [0],  # noqa: B006 (typer copies it)
+    keys: Annotated[
+        Path | None,
+        typer.Option(help="The folder with ca.crt and client-NUMBER.key.", show_default=False),
+    ] = None,
+    settings: Annotated[
+        str, typer.Option("--settings", help="For of_client in data.py: 'file=\"/srv/a.csv\"'.")
+    ] = "",
+    share_errors: Annotated[
+        bool, typer.Option("--share-errors", help="Send the text of errors to the server.")
+    ] = False,
+    cold: Annotated[
+        bool, typer.Option("--cold", help="Start a process for every message, as Flower does.")
+    ] = False,
+    logs: Annotated[
+        Path | None,
+        typer.Option(help="A folder for logs instead of the terminal.", show_default=False),
+    ] = None,
+) -> None:
+    """Run a client on this machine until it is stopped; it stays loaded between messages."""
+    from fedtide.deploy.nodes import ENVIRONMENT, run_cold, run_warm, starts, why_cold
+
+    os.environ.update(ENVIRONMENT)
+    from fedtide.deploy.keys import Keys
+
+    found = starts(server, numbers, Keys(keys) if keys else None, settings, share_errors, logs)
+    why = "" if cold else why_cold()
+    if why:
+        console.print(f"Every message will start a process: {why}.", soft_wrap=True)
+    raise typer.Exit(run_cold(found) if cold or why else run_warm(found))
 
 
 @app.command()

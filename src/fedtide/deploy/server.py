@@ -14,10 +14,11 @@ from rich.console import Console
 
 from fedtide import config
 from fedtide.core.errors import EngineError, FedTideError, require
-from fedtide.deploy.data import Hook, of_server
+from fedtide.deploy.data import Hook, imported, of_server
 from fedtide.deploy.engine import Deployed
 from fedtide.deploy.roster import Roster
 from fedtide.deploy.up import MARK
+from fedtide.deploy.warm import hasten_server
 from fedtide.population.live import Live
 from fedtide.record.archive import copy_archive
 from fedtide.record.line import Progress
@@ -26,9 +27,10 @@ from fedtide.run.experiment import Experiment
 from fedtide.run.study import Cell, Study
 
 
-def server_app(file: Path, hook: Hook) -> ServerApp:
-    """The ServerApp of the study in this file."""
+def server_app(file: Path, hook: Hook | str) -> ServerApp:
+    """The ServerApp of the study in this file; `hook` is the app's module `data.py`, or its name."""
     app = ServerApp()
+    hasten_server()
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
@@ -36,7 +38,7 @@ def server_app(file: Path, hook: Hook) -> ServerApp:
         out, first = str(settings.get("out", "runs")), int(str(settings.get("clients", 0)))
         archive = str(settings.get("archive", ""))
         try:
-            serve(going_on(study, archive), grid, hook, Path(out), first, archive)
+            serve(going_on(study, archive), grid, imported(hook), Path(out), first, archive)
         except FedTideError as error:
             say(f"failed: {error}")
             raise

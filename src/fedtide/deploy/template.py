@@ -34,9 +34,8 @@ SERVER = '''\
 from pathlib import Path
 
 from fedtide.deploy.server import server_app
-from {package} import data
 
-app = server_app(Path(__file__).with_name("{study}"), data)
+app = server_app(Path(__file__).with_name("{study}"), "{package}.data")
 '''
 CLIENT = '''\
 """The client: a local round of the study, with the data of its machine."""
@@ -44,9 +43,8 @@ CLIENT = '''\
 from pathlib import Path
 
 from fedtide.deploy.client import client_app
-from {package} import data
 
-app = client_app(Path(__file__).with_name("{study}"), data)
+app = client_app(Path(__file__).with_name("{study}"), "{package}.data")
 '''
 DATA = '''\
 """The data of this deployment. Edit this file; examples never leave the machine they are on."""

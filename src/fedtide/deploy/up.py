@@ -72,17 +72,16 @@ class Deployment:
         public = str(self.keys.of_client(number).with_suffix(".pub"))
         self._call(["flwr", "supernode", "register", public, "here"])
 
-    def start_client(self, number: int, key: Path | None = None, plain: bool = False) -> Process:
-        """Start a SuperNode for this client; tests use `key` and `plain` for nodes that must be refused."""
-        command = ["flower-supernode", "--superlink", self.address, "--port", str(free_port())]
-        command += ["--node-config", f"partition-id={number}"]
-        if self.keys and not plain:
-            key = key or self.keys.of_client(number)
-            command += ["--root-certificates", str(self.keys.authority)]
-            command += ["--auth-supernode-private-key", str(key)]
-        else:
-            command += ["--insecure"]
-        return self._start(f"client-{number}", command)
+    def start_client(self, *numbers: int, keys: Keys | None = None, cold: bool = False) -> Process:
+        """Start clients with these numbers, in one family of processes; tests use other `keys`."""
+        keys = keys or self.keys
+        command = [sys.executable, "-c", "from fedtide.cli import main; main()", "deploy", "client"]
+        command += ["--server", self.address, "--logs", str(self.home), "--share-errors"]
+        command += ["--cold"] if cold else []
+        command += ["--keys", str(keys.folder)] if keys else []
+        for number in numbers:
+            command += ["--number", str(number)]
+        return self._start("clients-" + "-".join(map(str, numbers[:3])), command)
 
     def run(self, out: Path, clients: int, archive: Path | None = None) -> Iterator[str]:
         """Run the app; yields the lines that its server prints."""
@@ -156,7 +155,7 @@ class Deployment:
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
             "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5",
             "PYTHONUNBUFFERED": "1",
         }
 
