@@ -12,6 +12,7 @@ import fcntl
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
@@ -55,6 +56,16 @@ PARTS = {
     "flwr.common.constant": ("ErrorCode", "SubStatus"),
     "flwr.supercore.utils": ("get_flwr_home",),
 }
+# What these parts import when they first run: imported before processes are forked, it is there for all.
+LATER = (
+    "anyio._backends._asyncio",
+    "encodings.cp437",
+    "httpcore",
+    "uvicorn.lifespan.on",
+    "uvicorn.loops.auto",
+    "uvicorn.protocols.http.auto",
+    "uvicorn.protocols.websockets.auto",
+)
 ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
 SHORTEST, LONGEST = 0.05, 2.0  # seconds between two looks for messages
 BACKOFF = {"initial_backoff": 0.02, "backoff_cap": 0.5}  # seconds, for parts that are on their way
@@ -89,6 +100,13 @@ def missing() -> list[str]:
             continue
         absent += [f"{module}.{name}" for name in names if not hasattr(found, name)]
     return absent
+
+
+def preload() -> None:
+    """Import what the processes of a client will need."""
+    for module in [*PARTS, *LATER]:
+        with suppress(ImportError):
+            import_module(module)
 
 
 def part(module: str) -> Any:
