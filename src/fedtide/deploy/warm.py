@@ -9,6 +9,7 @@ clients start cold, as Flower does it.
 from __future__ import annotations
 
 import fcntl
+import math
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -246,9 +247,25 @@ def answer(task: Task, address: str, app: Callable[[], Any], told: Callable[...,
             heart.stop()
 
 
+@dataclass
+class Patience:
+    """Until when the server waits for parts of replies that are on their way."""
+
+    until: float = math.inf
+
+
+patience = Patience()
+
+
 def hasten_server() -> None:
-    """In the process of a ServerApp: look soon for parts of replies that are still on their way."""
-    if not missing():
-        grid = part(GRID)
-        if not isinstance(grid.pull_objects, partial):
-            grid.pull_objects = partial(grid.pull_objects, **BACKOFF)
+    """In the process of a ServerApp: look soon for parts of replies, and not beyond the deadline."""
+    if missing() or hasattr(part(GRID).pull_objects, "is_short"):
+        return
+    pull = part(GRID).pull_objects
+
+    def pull_objects(*args: Any, **settings: Any) -> Any:
+        left = max(0.0, patience.until - time.monotonic())
+        return pull(*args, **BACKOFF, max_time=left, **settings)
+
+    pull_objects.is_short = True  # type: ignore[attr-defined]
+    part(GRID).pull_objects = pull_objects
