@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from time import monotonic, time
 from typing import Any
 
 from fedtide.deploy.errors import escaped
 
-LOG = "deployment.jsonl"  # beside the numbered folders of a study's results
 QUIET = 4.0  # seconds after which a wait is mentioned
 
 
@@ -18,8 +17,8 @@ class Events:
     """Writes each event to a file, if there is one, and says what people should know.
 
     A line has `time` (seconds since 1970) and `event`: `server` (a server began), `arrived` and `left` (a
-    client), `refused` (a reply or a client), `asked`, `replied`, `late`, `round`, `begun` (the folder of the
-    results), `done` or `failed`.
+    client), `refused` (a reply or a client), `asked`, `replied`, `late`, `begun` (the folder of the results),
+    `round`, `done` or `failed`. `fedtide deploy status` and `fedtide watch` read them.
     """
 
     def __init__(
@@ -47,11 +46,3 @@ class Events:
         """Say what is waited for, if nothing was said for a while."""
         if monotonic() - self._said >= QUIET:
             self.say(words())
-
-
-def read(path: Path) -> Iterator[dict[str, Any]]:
-    """The whole lines of a file of events."""
-    with path.open(encoding="utf-8") as file:
-        for line in file:
-            if line.endswith("\n"):
-                yield json.loads(line)

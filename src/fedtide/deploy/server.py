@@ -17,12 +17,13 @@ from fedtide import config
 from fedtide.core.errors import EngineError, FedTideError, require
 from fedtide.deploy.data import Hook, imported, of_server
 from fedtide.deploy.engine import Deployed
-from fedtide.deploy.events import LOG, Events
+from fedtide.deploy.events import Events
 from fedtide.deploy.roster import Roster
 from fedtide.deploy.up import MARK
 from fedtide.deploy.warm import hasten_server
 from fedtide.population.live import Live
 from fedtide.record.archive import copy_archive
+from fedtide.record.deployment import LOG
 from fedtide.record.folder import StudyFolder
 from fedtide.record.line import Progress
 from fedtide.run.execute import run_study

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import shutil
+import tomllib
 from pathlib import Path
 
 from fedtide import config
-from fedtide.core.errors import ConfigError, OutputError
+from fedtide.core.errors import ConfigError, OutputError, require
 
 PYPROJECT = """\
 [project]
@@ -106,3 +107,17 @@ def init(study: Path, folder: Path) -> Path:
             "Choose another."
         ) from error
     return inside / "data.py"
+
+
+def check_app(folder: Path, clients: int) -> None:
+    """Refuse what cannot work before a process is started: no app, or more clients than may exist."""
+    if not (folder / "pyproject.toml").is_file():
+        raise ConfigError(
+            f"deploy: the folder must hold an app. Got {str(folder)!r} without a pyproject.toml. "
+            "Write one: fedtide deploy init study.toml my-app"
+        )
+    for path in folder.glob("*_app/*.toml"):
+        population = tomllib.loads(path.read_text(encoding="utf-8")).get("population")
+        most = population.get("clients") if isinstance(population, dict) else None
+        must = f"at most {most}, the clients of the population in {path.name}"
+        require(not isinstance(most, int) or clients <= most, "deploy --clients", must, clients)
