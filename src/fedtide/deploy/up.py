@@ -127,12 +127,13 @@ class Deployment:
         """What the server says, until it or the SuperLink has ended, and which processes end."""
         ended: set[str] = set()
         began = said = time.monotonic()
+        doing = "Flower starts the process of the run, clients load their libraries"
         with (self.logs / f"{name}.log").open(encoding="utf-8", errors="replace") as lines:
             while True:
                 gone = {n for n, process in self._processes.items() if process.poll() is not None}
                 while line := lines.readline():
                     if MARK in line:
-                        said = time.monotonic()
+                        said, doing = time.monotonic(), "the server works, without news"
                         yield line
                 for each in sorted(gone - ended - {name, "server"}):
                     yield f"{each} ended with code {self._processes[each].returncode}:\n{self.log(each)}"
@@ -141,7 +142,7 @@ class Deployment:
                     return
                 if time.monotonic() - said >= QUIET:
                     said = time.monotonic()
-                    yield f"still running, without news ({said - began:.0f} s)"
+                    yield f"{doing} ({said - began:.0f} s)"
                 time.sleep(0.1)
 
     def _start(self, name: str, command: Sequence[str]) -> Process:

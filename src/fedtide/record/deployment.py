@@ -58,7 +58,7 @@ class DeploymentState:
             self.folder = event["folder"]
         elif kind == "round":
             keys = ("t", "seconds", "cohort", "population")
-            self.rounds.append(tuple(event[key] for key in keys))  # type: ignore[arg-type]
+            self.rounds.append(tuple(event[key] for key in keys))
         elif kind in ("done", "failed"):
             self.ended, self.why, self.waiting = kind, str(event.get("why", "")), []
         elif client is not None:
