@@ -33,7 +33,8 @@ from fedtide.deploy.up import free_port
 from fedtide.deploy.warm import Credentials, Task, answer, loaded, supernode
 
 SIZE = 1 << 16  # bytes of a note between processes
-OTHER_APP = 75  # exit code of a worker that has loaded another app
+ATTEMPTS = 3  # workers that are asked to answer a message, if the one before ended
+BEGUN = "begun"
 PAUSE = 1.0  # seconds before a worker that lived less long is started again
 PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux
 
@@ -67,9 +68,8 @@ class Client:
         self.started = time.monotonic()
         self.worker = fork(self._run_worker, signal.SIGKILL, self.start.log)
 
-    def bury_worker(self, status: int) -> None:
-        """Tell the SuperNode how its worker ended, and start another."""
-        _send(self.there, {"ended": os.waitstatus_to_exitcode(status)})
+    def replace_worker(self) -> None:
+        """Start a worker in place of one that has ended; it takes the messages that are not taken yet."""
         if time.monotonic() - self.started < PAUSE:
             time.sleep(PAUSE)
         self.start_worker()
@@ -81,15 +81,21 @@ class Client:
         supernode(arguments, self.credentials, self._work)
 
     def _work(self, task: Task) -> str | None:
-        """Let the worker answer a message, and wait until it has; what went wrong, if it could not."""
-        with suppress(BlockingIOError):  # notes about workers that ended while there was no message
-            while self.here.recv(SIZE, socket.MSG_DONTWAIT):
-                pass
-        while True:
-            _send(self.here, task._asdict())
-            ended = _received(self.here)["ended"]
-            if ended != OTHER_APP:
-                return f"the process of the client ended {_words(ended)}" if ended else None
+        """Let the worker answer a message, and wait until it is; what went wrong, if it could not.
+
+        The process that answers holds the other end of a pipe, so that its end is noticed. If none has
+        begun, because the worker ended, the next worker is asked.
+        """
+        for _ in range(ATTEMPTS):
+            reader, writer = os.pipe()
+            socket.send_fds(self.here, [json.dumps(task._asdict()).encode()], [writer])
+            os.close(writer)
+            with open(reader, encoding="utf-8") as pipe:
+                if pipe.readline():
+                    return (
+                        json.loads(pipe.readline() or '"its process ended without a word"') or None
+                    )
+        return "its process ended while it loaded the app or the data"
 
     def _run_worker(self) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the SuperNode, which leaves
@@ -110,7 +116,7 @@ class Supervisor:
             pid, status = os.waitpid(-1, 0)
             for client in [c for c in self.clients if pid in (c.node, c.worker)]:
                 if pid == client.worker:
-                    client.bury_worker(status)
+                    client.replace_worker()
                 else:
                     os.kill(client.worker, signal.SIGKILL)
                     os.waitpid(client.worker, 0)
@@ -136,13 +142,15 @@ class Worker:
 
     def run(self) -> None:
         """Answer messages until the supervisor ends this process."""
-        while note := _received(self.channel):
-            task = Task(note["token"], tuple(note["app"]), note["settings"])
+        while True:
+            note, (end, *_), _, _ = socket.recv_fds(self.channel, SIZE, 1)
+            about = json.loads(note)
+            task = Task(about["token"], tuple(about["app"]), about["settings"])
             if self.name and self.name != task.app:
-                sys.exit(OTHER_APP)  # modules of two apps may have the same names
+                return  # modules of two apps may have the same names: the next worker answers
             self._prepare(task)
-            code, wanted = self._forked(task) if self._may_fork() else self._answered(task)
-            _send(self.channel, {"ended": code})
+            wanted = self._forked(task, end) if self._may_fork() else self._answered(task, end)
+            os.close(end)
             self._build(task.settings, wanted)
 
     def _prepare(self, task: Task) -> None:
@@ -172,35 +180,44 @@ class Worker:
             return False
         return threads == 1 and (self.prepared is None or self.prepared.is_on_cpu())
 
-    def _forked(self, task: Task) -> tuple[int, list[Run]]:
+    def _forked(self, task: Task, end: int) -> list[Run]:
+        """Let a new process answer; it also says so, and does not need this process any more."""
         reader, writer = os.pipe()
 
         def child() -> None:
             os.close(reader)
             signal.signal(signal.SIGINT, signal.SIG_DFL)
-            _, wanted = self._answered(task)
-            os.write(writer, json.dumps(wanted).encode())
+            _write(writer, self._answered(task, end))
 
-        pid = fork(child, signal.SIGKILL)
+        pid = fork(child)
         os.close(writer)
-        with open(reader, "rb") as pipe:
-            text = pipe.read()
+        with open(reader, encoding="utf-8") as pipe:
+            wanted = json.loads(pipe.readline() or "[]")
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        return code, [Run(*run) for run in json.loads(text or "[]")]
+        if code:
+            _write(end, f"its process ended {_words(code)}")
+        return [Run(*run) for run in wanted]
 
-    def _answered(self, task: Task) -> tuple[int, list[Run]]:
+    def _answered(self, task: Task, end: int) -> list[Run]:
+        """Answer the message; the runs for which a world had to be built."""
+
         def described(error: Exception) -> str:
             return told(error, bool(task.settings.get(SHARE)))
 
+        _write(end, BEGUN)
         answer(task, self.address, lambda: self.app or loaded(task.app), described)
+        _write(end, "")
         if self.prepared is None:
-            return 0, []
+            return []
         wanted, self.prepared.wanted = sorted(self.prepared.wanted), set()
-        return 0, wanted
+        return wanted
 
 
-def fork(work: Callable[[], None], when_parent_dies: int, log: Path | None = None) -> int:
-    """Do this work in a new process, which ends with it; the process's number."""
+def fork(work: Callable[[], None], when_parent_dies: int = 0, log: Path | None = None) -> int:
+    """Do this work in a new process, which ends with it; the process's number.
+
+    With `when_parent_dies` it receives this signal when the process that started it ends.
+    """
     parent = os.getpid()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -215,10 +232,10 @@ def _child(work: Callable[[], None], sign: int, parent: int, log: Path | None) -
     try:
         for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(each, signal.SIG_DFL)
-        if sys.platform == "linux":
+        if sign:
             ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, sign)
-        if os.getppid() != parent:  # it died before this was asked for
-            os._exit(1)
+            if os.getppid() != parent:  # it died before this was asked for
+                os._exit(1)
         if log:
             file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             os.dup2(file, 1)
@@ -235,13 +252,9 @@ def _child(work: Callable[[], None], sign: int, parent: int, log: Path | None) -
         os._exit(code)
 
 
-def _send(channel: socket.socket, note: Mapping[str, Any]) -> None:
-    channel.send(json.dumps(note).encode())
-
-
-def _received(channel: socket.socket) -> dict[str, Any]:
-    note: dict[str, Any] = json.loads(channel.recv(SIZE) or b"{}")
-    return note
+def _write(end: int, note: Any) -> None:
+    with suppress(BrokenPipeError):  # the SuperNode has ended
+        os.write(end, json.dumps(note).encode() + b"\n")
 
 
 def _exit_code(status: int) -> int:
