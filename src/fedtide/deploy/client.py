@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flwr.app import ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.app import ConfigRecord, Context, Error, Message, MessageType, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode
 
@@ -16,7 +16,7 @@ from fedtide.core.trees import rows
 from fedtide.core.types import Ids, Nothing, Session
 from fedtide.deploy.data import Hook, Settings, written
 from fedtide.deploy.engine import NEVER
-from fedtide.deploy.errors import SHARE, told
+from fedtide.deploy.errors import Recorder, told
 from fedtide.deploy.frozen import FROZEN, LacksFrozen, lacking, settled
 from fedtide.deploy.prepared import Prepared, Run
 from fedtide.deploy.records import packed, unpacked
@@ -29,6 +29,7 @@ from fedtide.training.messages import Broadcast, Report
 def client_app(file: Path, hook: Hook | str) -> ClientApp:
     """The ClientApp of the study in this file; `hook` is the app's module `data.py`, or its name."""
     app, prepared = ClientApp(), Prepared(file, hook)
+    Recorder.begin()
     # A process that stays loads this before the first message, and forks for each.
     app.prepared = prepared  # type: ignore[attr-defined]
 
@@ -63,7 +64,8 @@ def answered(
     except LacksFrozen as error:
         return Message(lacking(str(error)), reply_to=message)
     except Exception as error:  # in the app's own code: for the people at the server and here
-        reason = told(error, bool(context.node_config.get(SHARE)))
+        is_known = message.metadata.message_type != MessageType.QUERY
+        reason = told(error, context.node_config, is_known)
         failed = Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason)
         return Message(failed, reply_to=message)
 

@@ -6,7 +6,9 @@ import logging
 import sys
 import traceback
 from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 LENGTH = 2000  # characters of an error that travel
 LINES = 20  # of the log that travel with an error
@@ -21,15 +23,24 @@ class Recorder(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         _log.append(record.getMessage())
 
+    @classmethod
+    def begin(cls) -> None:
+        """Record from now on."""
+        root = logging.getLogger()
+        if not any(isinstance(handler, cls) for handler in root.handlers):
+            root.addHandler(cls())
 
-def told(error: BaseException, share: bool) -> str:
-    """Type, file and line of an error; also its message and the last log lines if they are shared.
 
-    File names are without folders. The whole traceback goes to the log of the client.
+def told(error: BaseException, settings: Mapping[str, Any], is_known: bool = False) -> str:
+    """The client's number, unless the server knows it, and type, file and line of an error.
+
+    With the client's setting `share_errors` also its message and the last lines of the log. File names are
+    without folders. The whole traceback goes to the log of the client.
     """
     traceback.print_exception(error, file=sys.stderr)
-    words = f"{type(error).__name__} at {place(error)}"
-    if share:
+    number = "" if is_known else f"client {settings.get('partition-id', '(no number)')}: "
+    words = f"{number}{type(error).__name__} at {place(error)}"
+    if settings.get(SHARE):
         words += f": {error}"
         words += "".join(f"\n{line}" for line in _log)
     return escaped(words)

@@ -26,7 +26,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
 
-from fedtide.deploy.errors import SHARE, told
+from fedtide.deploy.errors import told
 from fedtide.deploy.nodes import Start
 from fedtide.deploy.prepared import Prepared, Run
 from fedtide.deploy.up import free_port
@@ -202,7 +202,7 @@ class Worker:
         """Answer the message; the runs for which a world had to be built."""
 
         def described(error: Exception) -> str:
-            return told(error, bool(task.settings.get(SHARE)))
+            return told(error, task.settings)
 
         _write(end, BEGUN)
         answer(task, self.address, lambda: self.app or loaded(task.app), described)

@@ -123,8 +123,8 @@ class Pace:
     takes: a busy machine is asked less often.
     """
 
-    last: float = field(default_factory=time.monotonic)  # when the last message came
-    _woke: float = field(default_factory=time.monotonic)
+    last: float = field(default_factory=lambda: time.monotonic())  # when the last message came
+    _woke: float = field(default_factory=lambda: time.monotonic())
 
     def seconds(self) -> float:
         """How long to wait now."""
