@@ -109,8 +109,14 @@ def state_of(folder: Path) -> DeploymentState | None:
     path = folder.parent / LOG
     if not path.is_file():
         return None
+    began = (folder / "study.json").stat().st_mtime
     with path.open(encoding="utf-8") as lines:
-        mine = [state for state in states(lines) if state.folder == folder.name]
+        mine = [
+            state
+            for state in states(lines)
+            if state.folder == folder.name
+            or not (state.folder or state.ended or began < state.since)  # its first round goes on
+        ]
     return mine[-1] if mine else None
 
 
