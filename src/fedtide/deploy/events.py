@@ -10,7 +10,7 @@ from typing import Any
 
 from fedtide.deploy.errors import escaped
 
-QUIET = 4.0  # seconds after which a wait is mentioned
+QUIET = 3.0  # seconds after which a wait is mentioned
 
 
 class Events:

@@ -92,12 +92,12 @@ class Roster:
     def gather(self, count: int) -> Ids:
         """The clients that are there, as soon as they are so many, or when `settings.wait` is over.
 
-        The wait also ends if nothing but clients that could not introduce themselves are there.
+        The wait also ends when, with clients that could not introduce themselves, there are so many.
         """
         wait = Wait(self.settings.wait)
         self.look()
         while len(self.cards) < count and not wait.is_over:
-            if not self.cards and len(self.problems) >= count:
+            if len(self.cards) + len(self.problems) >= count:
                 break
             self.events.waiting(lambda: self._missing(count, wait))
             wait.pause()

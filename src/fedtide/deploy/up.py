@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Self
 
 from fedtide.core.errors import EngineError
-from fedtide.deploy.events import QUIET
 from fedtide.deploy.keys import Keys
 
 MARK = "fedtide: "  # the mark at the beginning of every line that the server prints for the user
@@ -23,6 +22,7 @@ START = 90.0  # seconds for a process to come up
 END = 2.0  # seconds for a run that is done to end by itself, which is quicker than stopping it
 GRACE = 2.0  # seconds between asking processes to end and making them
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SILENT = 4.5  # seconds without a word from the server after which that is said
 TAIL = 20  # lines of a log that an error shows
 
 Process = subprocess.Popen[str]
@@ -140,7 +140,7 @@ class Deployment:
                 ended |= gone
                 if gone & {name, "server"}:
                     return
-                if time.monotonic() - said >= QUIET:
+                if time.monotonic() - said >= SILENT:
                     said = time.monotonic()
                     yield f"{doing} ({said - began:.0f} s)"
                 time.sleep(0.1)

@@ -68,7 +68,7 @@ LATER = (
     "uvicorn.protocols.websockets.auto",
 )
 ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
-SHORTEST, LONGEST = 0.05, 2.0  # seconds between two looks for messages
+SHORTEST, LONGEST = 0.08, 2.0  # seconds between two looks for messages
 BACKOFF = {"initial_backoff": 0.02, "backoff_cap": 0.5}  # seconds, for parts that are on their way
 
 
@@ -119,7 +119,7 @@ def part(module: str) -> Any:
 class Pace:
     """Waits that are short while there is work, and grow to two seconds when there is none.
 
-    A tenth of the time since the last message, and never less than eight times what a look for messages
+    An eighth of the time since the last message, and never less than eight times what a look for messages
     takes: a busy machine is asked less often.
     """
 
@@ -129,7 +129,7 @@ class Pace:
     def seconds(self) -> float:
         """How long to wait now."""
         now = time.monotonic()
-        wanted = max(SHORTEST, (now - self.last) / 10, 8 * (now - self._woke))
+        wanted = max(SHORTEST, (now - self.last) / 8, 8 * (now - self._woke))
         return min(wanted, LONGEST)
 
     def sleep(self, at_most: float) -> None:
