@@ -4,9 +4,9 @@
     python benchmarks/warm.py departures
 
 A linear model, all processes on this machine. `rounds` prints the seconds of each round, the CPU seconds of
-the clients' processes per message (with all their looks for messages), the memory of all processes (each shared
-page counted once) and the cores that everything uses when idle. `departures` kills one client and asks
-another to end in the middle of rounds, and starts one that comes late.
+the clients' processes per message (with all their looks for messages), the memory of all processes (each
+shared page counted once) and the cores that everything uses when idle. `departures` kills one client and
+asks another to end in the middle of rounds, and starts one that comes late.
 """
 
 import json

@@ -85,7 +85,7 @@ def test_a_crash_costs_one_message(client, tmp_path):
             os.kill(os.getpid(), signal.SIGKILL)
 
     one = client(answer)
-    assert one._work(TASK) == "its process ended by signal.SIGKILL"
+    assert one._work(TASK) == "its process ended by signal SIGKILL"
     assert one._work(TASK) is None
 
 

@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Run a study on real clients, over Flower.", no_args_is_help=True)
 console = Console(highlight=False)
 
+Settings = Annotated[
+    str,
+    typer.Option(
+        help="For of_client in data.py, as 'file=\"/srv/a.csv\"'; {number} is the client's number."
+    ),
+]
 Clients = Annotated[int, typer.Option(help="How many clients.", min=1)]
 
 
@@ -37,11 +43,15 @@ def root() -> None:
 def init(
     study: Annotated[Path, typer.Argument(help="A study file (TOML).", show_default=False)],
     folder: Annotated[Path, typer.Argument(help="A new folder for the app.", show_default=False)],
+    data: Annotated[
+        Path | None,
+        typer.Option(help="A data.py for the clients' own data.", show_default=False),
+    ] = None,
 ) -> None:
     """Write a Flower app for a study: ready to run, with a hook for the clients' own data."""
     from fedtide.deploy.template import init as write
 
-    data = write(study, folder)
+    data = write(study, folder, data)
     console.print(f"Wrote {folder}. Try it: fedtide deploy up {folder} --clients 3", soft_wrap=True)
     console.print(f"Your clients' data: {data}", soft_wrap=True)
 
@@ -81,9 +91,7 @@ def client(
         Path | None,
         typer.Option(help="The folder with ca.crt and client-NUMBER.key.", show_default=False),
     ] = None,
-    settings: Annotated[
-        str, typer.Option("--settings", help="For of_client in data.py: 'file=\"/srv/a.csv\"'.")
-    ] = "",
+    settings: Settings = "",
     share_errors: Annotated[
         bool, typer.Option("--share-errors", help="Send the text of errors to the server.")
     ] = False,
@@ -158,6 +166,7 @@ def up(
         bool, typer.Option("--secure", help="With TLS and keys made for this run.")
     ] = False,
     archive: Archive = None,
+    settings: Settings = "",
     cold: Annotated[
         bool, typer.Option("--cold", help="Start a process for every message, as Flower does.")
     ] = False,
@@ -172,7 +181,7 @@ def up(
             for number in range(clients):
                 if made:
                     place.register(number)
-            place.start_client(*range(clients), cold=cold)
+            place.start_client(*range(clients), settings=settings, cold=cold)
             console.print(f"{clients} clients are starting; Ctrl-C stops everything.")
             _follow(place, out, clients, archive)
 

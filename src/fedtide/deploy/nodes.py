@@ -43,7 +43,10 @@ def starts(
     share_errors: bool = False,
     logs: Path | None = None,
 ) -> list[Start]:
-    """How to start clients with these numbers; `settings` go to the app's `of_client`."""
+    """How to start clients with these numbers; `settings` go to the app's `of_client`.
+
+    In the settings, {number} stands for the number of the client.
+    """
     host = server.rpartition(":")[0]
     require(bool(host), "deploy client --server", "host:port, such as 127.0.0.1:8000", server)
     here = host in ("127.0.0.1", "localhost", "[::1]")
@@ -53,8 +56,9 @@ def starts(
         logs.mkdir(parents=True, exist_ok=True)
     found = []
     for number in numbers:
-        words = f"partition-id={number} {settings}" + (" share_errors=true" if share_errors else "")
-        arguments = ["--superlink", server, "--node-config", words.strip()]
+        words = f"partition-id={number} {settings.replace('{number}', str(number))}"
+        words += " share_errors=true" if share_errors else ""
+        arguments = ["--superlink", server, "--node-config", words]
         if keys:
             arguments += ["--root-certificates", str(keys.authority)]
             arguments += ["--auth-supernode-private-key", str(keys.of_client(number))]

@@ -115,9 +115,11 @@ def of_server():
 OWN_KIND = re.compile(r'"([^"\n]+\.py):\w+"')
 
 
-def init(study: Path, folder: Path) -> Path:
-    """Write the app of this study into a new folder."""
+def init(study: Path, folder: Path, data: Path | None = None) -> Path:
+    """Write the app of this study into a new folder; `data` takes the place of its data.py."""
     plan = config.load(study)
+    must = "a Python file such as the data.py of an app"
+    require(data is None or data.is_file(), "deploy init --data", must, str(data))
     text = study.read_text(encoding="utf-8")
     name = re.sub(r"[^a-z0-9]+", "-", plan.name.lower()).strip("-") or "study"
     package = f"{name.replace('-', '_')}_app"
@@ -138,6 +140,8 @@ def init(study: Path, folder: Path) -> Path:
         inside = folder / package
         inside.mkdir()
         modules = {"__init__": f'"""{plan.name} on real clients."""\n', "data": DATA}
+        if data:
+            modules["data"] = data.read_text(encoding="utf-8")
         modules |= {"server_app": SERVER.format(**words), "client_app": CLIENT.format(**words)}
         for module, content in modules.items():
             (inside / f"{module}.py").write_text(content, encoding="utf-8")

@@ -83,11 +83,14 @@ class Deployment:
         public = str(self.keys.of_client(number).with_suffix(".pub"))
         self._call(["flwr", "supernode", "register", public, "here"])
 
-    def start_client(self, *numbers: int, keys: Keys | None = None, cold: bool = False) -> Process:
+    def start_client(
+        self, *numbers: int, keys: Keys | None = None, settings: str = "", cold: bool = False
+    ) -> Process:
         """Start clients with these numbers, in one family of processes; tests use other `keys`."""
         keys = keys or self.keys
         command = [sys.executable, "-c", "from fedtide.cli import main; main()", "deploy", "client"]
         command += ["--server", self.address, "--logs", str(self.logs), "--share-errors"]
+        command += ["--settings", settings] if settings else []
         command += ["--cold"] if cold else []
         command += ["--keys", str(keys.folder)] if keys else []
         for number in numbers:
