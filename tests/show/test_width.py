@@ -18,9 +18,10 @@ from fedtide.show.kinds import explained
 from fedtide.show.terminal import LiveView, costs, result_table
 from tests.cli.command import fedtide
 from tests.show.made import line
+from tests.worlds import study_files
 
 ROOT = Path(__file__).parent.parent.parent
-STUDIES = sorted(ROOT.glob("studies/**/*.toml"))
+STUDIES = study_files(ROOT / "studies")
 WIDE = {
     "accuracy": 0.8512,
     "best_accuracy": 0.9034,
