@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from fedtide.measure.cautions import cautions, mixed, validated
 from fedtide.measure.metrics import Metric, metrics
 from fedtide.measure.names import names
+from fedtide.measure.printed import printed
 from fedtide.measure.problems import SharedProblem, ranks_over, references, split
 from fedtide.measure.ranks import Ranks
 from fedtide.measure.recovery import Compared, Recovery
@@ -254,6 +255,9 @@ class Results:
             for row in self.rows
         ]
         found = summarised(self.study, cells, self.cautions)
+        for cell, row in zip(found["cells"], (r for r in self.rows if r.metrics), strict=True):
+            runs = [row.runs[seed] for seed in row.metrics]
+            cell |= {"printed": printed(runs, self.transition_rounds)}
         found["comparisons"] = {
             metric: [
                 {
