@@ -16,7 +16,13 @@ FOLDER = Path(__file__).parent.parent.parent / "studies" / "tasks"
 SHORT = ("population.rounds=2", "train.steps=3")
 FEW = ("population.clients=6", "participation.clients=3", "data.name='digits'", *SHORT)
 SMALL = {  # the number of the setting that a test takes, and what it changes
-    "regression": (0, "population.clients=4", "participation.clients=2", "population.rounds=2"),
+    "regression": (
+        0,
+        "population.clients=4",
+        "participation.clients=2",
+        "population.rounds=3",
+        "train.lr=0.02",
+    ),
     "imbalance": (1, "data.keep=0.5", *FEW),
     "multilabel": (0, *FEW),
     "har": (0, "population.present=6", "population.stay=3", *SHORT),
