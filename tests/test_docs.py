@@ -116,7 +116,9 @@ def test_every_section_of_a_study_file_is_described():
     """With a heading of its own, an example that runs, and all settings of sections without kinds."""
     text = (ROOT / "docs" / "studies.md").read_text()
     described, top = dict(SECTION.findall(text)), text.partition("### At the top")[2]
-    described |= dict.fromkeys(("question", "transition_rounds", "recovery", "track"), top)
+    described |= dict.fromkeys(
+        ("question", "transition_rounds", "recovery", "target", "columns", "track"), top
+    )
     hints = get_type_hints(Experiment)
     names = [*(field.name for field in fields(Experiment)), *config.STUDY_KEYS]
     assert set(names) == set(described)

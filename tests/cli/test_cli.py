@@ -120,7 +120,7 @@ def test_check_says_what_would_run(study, tmp_path):
     done = fedtide("check", study, "--set", "compare.algorithm=['fedavg','moon']", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "2 settings x 1 seed, 4 rounds in all" in done.stdout
-    assert "algorithm = moon" in done.stdout
+    assert "  MOON\n" in done.stdout
     assert sorted(p.name for p in tmp_path.iterdir()) == ["small.toml"]
 
 

@@ -67,8 +67,15 @@ def _name(settings: Mapping[str, Any], short: Mapping[str, str]) -> str:
     rest = [f"{short[k]} = {word(v)}" for k, v in settings.items() if not _is_word(v)]
     if not words:
         return ", ".join(rest) or "all"
-    said = " with ".join(filter(None, [words[0], " and ".join(words[1:])]))
-    return f"{said} ({', '.join(rest)})" if rest else said
+    told = " with ".join(filter(None, [words[0], " and ".join(words[1:])]))
+    if len(words) == 1 and rest and told.endswith(")"):  # one pair of brackets
+        return f"{told[:-1]}, {', '.join(rest)})"
+    return f"{told} ({', '.join(rest)})" if rest else told
+
+
+def said(value: Any) -> str:
+    """The value of a setting in a table."""
+    return title(value) if _is_word(value) else word(value)
 
 
 def title(value: Any) -> str:
