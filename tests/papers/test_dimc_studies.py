@@ -73,3 +73,16 @@ def test_scaffold_as_the_authors_have_it():
     after = algorithm.aggregate(server, stacked, cohort)
     assert (after.x.item(), after.c.item()) == (2.5, -3.0)
     assert algorithm.direction(torch.tensor([7.0]), None, 0, server, mine).item() == 7.0
+
+
+def test_continuous_as_the_authors_have_it():
+    """Zeros teach the sessions that begin with the untrained model, later ones the last session's model."""
+    algorithm = load(STUDIES / "mnist-continuous.toml").cells[0].experiment.algorithm
+    untrained, trained = torch.ones(3), torch.arange(3.0)
+    context = None  # FedAvg does not look at it
+    server = algorithm.init(untrained, context)
+    teachers = []
+    for x in (untrained, untrained, trained, 2 * trained):
+        server = algorithm.restart(server, x, context)
+        teachers.append(algorithm.broadcast(server).teacher.tolist())
+    assert teachers == [[0, 0, 0], [0, 0, 0], trained.tolist(), (2 * trained).tolist()]

@@ -10,6 +10,7 @@ import fedtide.data.source as source
 from fedtide import Data, Experiment, Train, run
 from fedtide.algorithms.continuous import Continuous
 from fedtide.algorithms.moon import Moon
+from fedtide.core.errors import ConfigError
 from fedtide.data.holdings import Static
 from fedtide.data.partition import Dirichlet
 from fedtide.population.arrivals import Poisson, VisitTrace
@@ -96,6 +97,21 @@ def test_gradient_rounds_leave_no_trace(algorithm):
         run(replace(e, start=Similarity(R=0))),
     )
     torch.testing.assert_close(plain.model.x, with_gradients.model.x)
+
+
+def test_gradient_rounds_that_use_memories():
+    """As in the code of the DIMC paper, where they overwrite the previous models of MOON's clients."""
+    keep = Train(lr=0.1, steps=2, memories="keep")
+    e = replace(SMALL, algorithm=Moon(mu=5.0), train=keep)
+    aside, used = (
+        run(replace(e, start=Similarity(R=0, memories=memories))) for memories in ("aside", "used")
+    )
+    same = [a["loss"] == b["loss"] for a, b in zip(aside.rounds, used.rounds, strict=True)]
+    assert all(same[:4])  # the first gradient round is after the pilot
+    assert not all(same[4:])
+    assert [line.get("gradient_uploads") for line in starts(used)][1:] == [4, 4, 4, 4]
+    with pytest.raises(ConfigError, match="'aside', unless train"):
+        replace(e, train=Train(steps=2), start=Similarity(memories="used"))
 
 
 def test_gradient_rounds_run_at_half_the_rate(monkeypatch):

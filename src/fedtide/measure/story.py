@@ -31,9 +31,7 @@ class StartEvent(NamedTuple):
     moves: PopulationChange  # since the start before
     reason: str
     source: str  # the model that was taken
-    gain: (
-        float | None
-    )  # by how much clients' loss is lower than at the current model, in their tests
+    gain: float | None  # how much lower clients' loss is than at the current model, in their tests
     score: float | None  # mean over the first rounds
     beyond: float | None  # by how much that is better than the score of a run that only goes on
     costs: Mapping[str, float]  # of gradient rounds and tests

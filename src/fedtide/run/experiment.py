@@ -27,6 +27,7 @@ from fedtide.record.checkpoint import Checkpointing
 from fedtide.run.kinds import KINDS
 from fedtide.starts.base import Start
 from fedtide.starts.previous import Previous
+from fedtide.starts.similarity import Similarity
 from fedtide.tasks.kinds import Classification
 from fedtide.tasks.objective import Objective
 from fedtide.training.messages import AnyAlgorithm
@@ -108,6 +109,14 @@ class Experiment:
     def _check_start(self) -> None:
         """Settle the trigger "auto"; refuse a pilot that is as long as the whole run."""
         start, population = self.start, self.population
+        used = isinstance(start, Similarity) and start.memories == "used"
+        require(
+            not used or self.train.memories == "keep",
+            "start.memories",
+            "'aside', unless train.memories = 'keep'",
+            "used",
+            "Gradient rounds can only change memories that clients keep at starts.",
+        )
         trigger = start.trigger.settled(population.as_sessions, not self.privacy.noise)
         if trigger is not start.trigger:
             object.__setattr__(self, "start", replace(start, trigger=trigger))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +26,7 @@ NUMBER = 8  # bytes of a loss or a weight in a message
 
 @dataclass
 class Preparation:
-    """Gradient rounds and tests before a start. No client remembers them; `bill` adds up what they cost."""
+    """Gradient rounds and tests before a start; `bill` adds up what they cost."""
 
     e: Experiment
     world: World
@@ -51,10 +52,12 @@ class Preparation:
             self.e.algorithm.counts_examples,
         )
 
-    def gradient_rounds(self, model: Model, rounds: int, clients: int = 0, half: int = 0) -> Model:
+    def gradient_rounds(
+        self, model: Model, rounds: int, clients: int = 0, half: int = 0, memories: bool = False
+    ) -> Model:
         """The model after so many rounds from `model`, with the session's clients or a sample of them.
 
-        Their costs are those of section V of the DIMC paper.
+        Their costs are those of section V of the DIMC paper. With `memories` clients use and change theirs.
         """
         e, world, t = self.e, self.world, self.t
         ids = self._half(clients, half) if half else self._sample(clients)
@@ -64,7 +67,7 @@ class Preparation:
             model=model,
             members=Members(t, present, np.zeros_like(present)),
         )
-        with memory_aside(world.engine):
+        with nullcontext() if memories else memory_aside(world.engine):
             for v in range(rounds):
                 asked, now = self._ask(f"gradient {v}", ids, now)
                 result = train(e, world, asked, now)

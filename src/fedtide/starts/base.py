@@ -19,12 +19,16 @@ from fedtide.starts.trigger import Era, Situation, Trigger
 
 
 class RunGradientRounds(Protocol):
-    """Runs rounds of the algorithm after which clients remember nothing of them; their costs are counted."""
+    """Runs rounds of the algorithm before a session; their costs are counted."""
 
-    def __call__(self, model: Model, rounds: int, clients: int = 0, half: int = 0) -> Model:
+    def __call__(
+        self, model: Model, rounds: int, clients: int = 0, half: int = 0, memories: bool = False
+    ) -> Model:
         """The model after `rounds` rounds from `model`, with `clients` of the session (0: all of them).
 
         With `half` 1 or 2, only the first or second half of these clients takes part; halves are random.
+        With `memories` these rounds use and change what clients remember, else they begin with blank
+        memories and leave no trace in them.
         """
 
 

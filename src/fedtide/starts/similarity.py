@@ -45,6 +45,7 @@ class Similarity(Start):
     )
     beta: float = 0.9  # the decay of the "ema" pilot
     good: float = 0.8  # training accuracy from which a session counts in the "good" pilot
+    memories: Literal["aside", "used"] = "aside"  # of clients, in gradient rounds; "used": the code
     keep: Retention = field(default_factory=All)
 
     def __post_init__(self) -> None:
@@ -95,7 +96,8 @@ class Similarity(Start):
         pilot = known.archive.pilot
         if isinstance(pilot, Nothing):
             pilot = model_from_file(self.pilot, known.initial, known.layout)
-        return known.gradient_rounds(pilot, self.V, clients, half).x - pilot.x
+        used = self.memories == "used"
+        return known.gradient_rounds(pilot, self.V, clients, half, used).x - pilot.x
 
     def gap(self, one: Vector, other: Vector, layout: Layout) -> float:
         """The distance between two gradients; 0 if one was not computed."""

@@ -1,14 +1,18 @@
-"""SCAFFOLD as the code of Chang et al. (DIMC) has it, which is not SCAFFOLD.
+"""SCAFFOLD and the baseline "continuous" as the code of Chang et al. (DIMC) has them.
 
-Local steps are plain SGD without the correction c - c_i; the server moves by the clients' current learning
-rate times the mean update. Its published rows, with their large learning rates, come from this.
+SCAFFOLD, which is not SCAFFOLD: local steps are plain SGD without the correction c - c_i, and the server
+moves by the clients' current learning rate times the mean update. Its published rows, with their large
+learning rates, come from this. Continuous: the first session's teacher is a model of zeros, whose
+outputs are uniform.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
+from fedtide.algorithms.continuous import Continuous
+from fedtide.algorithms.continuous import Server as Taught
 from fedtide.extend import Algorithm, Cohort, Context, Vector, Walk
 
 
@@ -56,3 +60,28 @@ class ScaffoldAsCoded(Algorithm[Server, Server, Memory, Upload]):
             x=server.x + lr * (cohort.share @ up.dy),
             c=server.c + cohort.share @ up.dc,
         )
+
+
+class Distilling(NamedTuple):
+    """State of the server of "continuous"."""
+
+    x: Vector
+    of: Any
+    teacher: Vector
+    untrained: Vector
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContinuousAsCoded(Continuous):
+    """Distillation from the last session's model; a session that begins untrained has a teacher of zeros."""
+
+    def wrap(self, of: Any) -> Distilling:
+        return Distilling(of.x, of, teacher=of.x, untrained=of.x)
+
+    def restart(self, server: Distilling, x: Vector, context: Context) -> Distilling:
+        teacher = torch.zeros_like(x) if torch.equal(x, server.untrained) else x
+        begun = super().restart(server, x, context)
+        return begun._replace(teacher=teacher, untrained=server.untrained)
+
+    def broadcast(self, server: Distilling) -> Taught:
+        return super().broadcast(Taught(server.x, server.of, server.teacher))

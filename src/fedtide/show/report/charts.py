@@ -16,6 +16,7 @@ from fedtide.show.report.sessions import Span, common_spans
 POINTS = 8_000  # of a chart, over all its lines, so that the file stays small
 SESSIONS = 60  # with more, the stripes would be thinner than a line
 NUMBERED = 12  # sessions that get a number
+WRITTEN = 48  # characters that fit side by side above a chart of half the page's width
 MARGIN = {"l": 56, "r": 12, "t": 12, "b": 44}
 
 
@@ -271,10 +272,10 @@ def _layout(quantity: Quantity, many: bool) -> Figure:
 
 def _bands(sessions: Sequence[Span]) -> Figure:
     """Every second session as a stripe, with numbers above the chart."""
-    if not 1 < len(sessions) <= SESSIONS:
+    if len(sessions) < 2 or _too_many(sessions):
         return {}
-    every = -(-len(sessions) // NUMBERED)
-    varies = len({span.clients for span in sessions}) > 1
+    numbered = sessions[:: -(-len(sessions) // NUMBERED)]
+    counted = _counted(sessions)
     shapes = [
         {
             "type": "rect",
@@ -298,12 +299,23 @@ def _bands(sessions: Sequence[Span]) -> Figure:
             "y": 1,
             "yanchor": "bottom",
             "showarrow": False,
-            "text": f"<b>{span.number}</b>" + (f"<br>{span.clients}" if varies else ""),
+            "text": f"<b>{span.number}</b>" + (f"<br>{span.clients}" if counted else ""),
         }
-        for span in sessions[::every]
+        for span in numbered
     ]
-    margin = MARGIN | {"t": 46 if varies else 30}
+    margin = MARGIN | {"t": 46 if counted else 30}
     return {"shapes": shapes, "annotations": labels, "margin": margin}
+
+
+def _too_many(sessions: Sequence[Span]) -> bool:
+    """Would the stripes be thinner than a line, or hardly longer than a round?"""
+    return len(sessions) > SESSIONS or 2 * len(sessions) > sessions[-1].last
+
+
+def _counted(sessions: Sequence[Span]) -> bool:
+    """Do sessions differ in how many clients they have, and is there room to write it above them?"""
+    room = sum(len(span.clients) + 1 for span in sessions) <= WRITTEN
+    return room and len({span.clients for span in sessions}) > 1
 
 
 def _notes(rows: Sequence[ChartRow], curves: dict[int, Curve], cut: bool) -> Iterator[str]:
@@ -320,11 +332,13 @@ def _notes(rows: Sequence[ChartRow], curves: dict[int, Curve], cut: bool) -> Ite
 def _session_notes(sessions: Sequence[Span] | None) -> Iterator[str]:
     if sessions is None:
         yield "Sessions begin at different rounds in different runs, so they are not marked."
-    elif len(sessions) > SESSIONS:
-        yield f"{len(sessions)} sessions, too many to mark."
+    elif len(sessions) > 1 and _too_many(sessions):
+        yield f"{len(sessions)} sessions in {sessions[-1].last} rounds, too many to mark."
     elif len(sessions) > 1:
         clients = {span.clients for span in sessions}
         if len(clients) == 1:
             yield f"Stripes: sessions, numbered above; {clients.pop()} clients in each."
-        else:
+        elif _counted(sessions):
             yield "Stripes: sessions, with their number and their clients above."
+        else:
+            yield "Stripes: sessions, numbered above."

@@ -96,7 +96,7 @@ def _presence(rows: Sequence[ChartRow]) -> list[Chart]:
         return _of_clients(100 * there / whole, x, found, "%{z:.0f} % exist")
 
     title = "Arrivals and departures: which clients exist"
-    return varied(_chart(rows, "presence", title, "clients that exist (%)"), rows, draw)
+    return varied(_chart(rows, "presence", title, "clients that exist (%)", 100), rows, draw)
 
 
 def _participation(rows: Sequence[ChartRow]) -> list[Chart]:
@@ -112,7 +112,7 @@ def _participation(rows: Sequence[ChartRow]) -> list[Chart]:
             return None
         (part, x), (base, _) = binned(found.took_part, ROUNDS), binned(there, ROUNDS)
         share = np.where(base > 0, 100 * part / np.maximum(base, 1), np.nan)
-        return _of_clients(share, x, found, "took part in %{z:.0f} %")
+        return _of_clients(share, x, found, "took part in %{z:.3g} %")
 
     title = "Which clients took part"
     return varied(_chart(rows, "participation", title, "took part (% of rounds)"), rows, draw)
@@ -124,8 +124,10 @@ def _of_clients(z: Floats, x: list[float], found: Raster, hover: str) -> Figure:
     return heat(z, x, found.clients, f"{clients}, round %{{x}}: {hover}")
 
 
-def _chart(rows: Sequence[ChartRow], key: str, title: str, unit: str) -> Chart:
-    figure = {"layout": heat_layout("rounds completed", "client (number)", unit, 100)}
+def _chart(
+    rows: Sequence[ChartRow], key: str, title: str, unit: str, highest: float | None = None
+) -> Chart:
+    figure = {"layout": heat_layout("rounds completed", "client (number)", unit, highest)}
     return Chart(key, title, _first_seed(rows), figure)
 
 
@@ -169,7 +171,7 @@ def moves_chart(rows: Sequence[ChartRow]) -> list[Chart]:
     drawn["yaxis"]["zeroline"] = True
     notes = ["Above zero: clients that came. Below: clients that left.", *_first_seed(rows)]
     title = "How many clients came, returned and left"
-    return [Chart("moves", title, notes, {"data": traces, "layout": drawn})]
+    return [Chart("moves", title, notes, {"data": traces, "layout": drawn}, wide=True)]
 
 
 def _snapshots(rows: Sequence[ChartRow]) -> list[Chart]:

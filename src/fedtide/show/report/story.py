@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from fedtide.measure.results import Results
 from fedtide.measure.scale import Scale
-from fedtide.measure.story import CURRENT, StartEvent, events, goes_on
+from fedtide.measure.story import CURRENT, PopulationChange, StartEvent, events, goes_on
 from fedtide.show.columns import NONE
 from fedtide.show.report.charts import Chart, layout
 from fedtide.show.report.rows import ChartRow, Figure, first_run, has_several_seeds, of_row, shown
@@ -31,7 +31,8 @@ class StoryRow(NamedTuple):
     number: int  # of the setting
     name: str
     round: int
-    clients: str
+    present: int  # clients
+    moves: PopulationChange
     reason: str
     source: str
     gain: str
@@ -135,7 +136,8 @@ def _rows(told: Sequence[Story], scale: Scale) -> Iterator[StoryRow]:
                 story.row.number,
                 story.row.name,
                 one.t + 1,
-                _clients(one),
+                one.present,
+                one.moves,
                 one.reason or NONE,
                 one.source,
                 NONE if one.gain is None else f"{-one.gain:+.3g}",
