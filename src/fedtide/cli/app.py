@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fedtide import __version__
-from fedtide.cli import fork, look, models, new, results, run, runs, tune
+from fedtide.cli import fork, look, models, new, papers, results, run, runs, tune
 from fedtide.cli.console import console, remark
 from fedtide.core.errors import FedTideError, TrainingError
 from fedtide.deploy.commands import app as deploy
@@ -32,6 +32,7 @@ for command in (
     results.figures,
     results.table,
     models.export,
+    papers.papers,
 ):
     app.command(command.__name__.rstrip("_"))(command)
 app.add_typer(deploy, name="deploy")

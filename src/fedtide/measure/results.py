@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from fedtide.measure.cautions import cautions, validated
 from fedtide.measure.metrics import Metric, metrics
 from fedtide.measure.names import names, said
+from fedtide.measure.printed import printed
 from fedtide.measure.problems import SharedProblem, ranks_over, references, split
 from fedtide.measure.provenance import made_by, mixed
 from fedtide.measure.ranks import Ranks
@@ -270,6 +271,9 @@ class Results:
             for row in self.rows
         ]
         found = summarised(self.study, cells, self.cautions)
+        for cell, row in zip(found["cells"], (r for r in self.rows if r.metrics), strict=True):
+            runs = [row.runs[seed] for seed in row.metrics]
+            cell |= {"printed": printed(runs, self.transition_rounds)}
         found["comparisons"] = {
             metric: [
                 {

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from fedtide.algorithms.continuous import Continuous
-from fedtide.algorithms.continuous import Server as Taught
-from fedtide.extend import Algorithm, Cohort, Context, Vector, Walk
+from fedtide import Continuous
+from fedtide.extend import Algorithm, Cohort, Context, Nothing, Vector, Walk
 
 
 class Server(NamedTuple):
@@ -68,7 +67,7 @@ class Distilling(NamedTuple):
     x: Vector
     of: Any
     teacher: Vector
-    untrained: Vector
+    untrained: Any  # the first model; not broadcast
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,5 +82,5 @@ class ContinuousAsCoded(Continuous):
         begun = super().restart(server, x, context)
         return begun._replace(teacher=teacher, untrained=server.untrained)
 
-    def broadcast(self, server: Distilling) -> Taught:
-        return super().broadcast(Taught(server.x, server.of, server.teacher))
+    def broadcast(self, server: Distilling) -> Distilling:
+        return super().broadcast(server)._replace(untrained=Nothing())
