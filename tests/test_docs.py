@@ -26,6 +26,7 @@ from fedtide.run.execute import run_study
 from fedtide.run.experiment import Experiment
 from fedtide.run.kinds import KINDS, ROOMS
 from fedtide.show.report.headline import headline
+from tests.cli.command import fedtide as fedtide_command
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -132,12 +133,31 @@ def test_every_section_of_a_study_file_is_described():
             assert not missing, (name, missing)
 
 
-def test_the_first_study_of_the_readme_is_the_quickstart():
+QUICKSTART = ROOT / "studies" / "quickstart.toml"
+SHOWS_QUICKSTART = titled([ROOT / "README.md", ROOT / "docs" / "tutorial.md"])
+
+
+@SHOWS_QUICKSTART
+def test_the_first_study_is_the_quickstart(page):
     """The block says it is studies/quickstart.toml: it is, word for word, but for the comment on top."""
-    body = next(body for kind, body in BLOCK.findall((ROOT / "README.md").read_text()))
+    body = next(body for kind, body in BLOCK.findall(page.read_text()))
     title, _, rest = body.partition("\n")
     assert title == "# studies/quickstart.toml"
-    assert rest == (ROOT / "studies" / "quickstart.toml").read_text().partition("start from?\n")[2]
+    assert rest == QUICKSTART.read_text().partition("start from?\n")[2]
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory):
+    """What `fedtide run studies/quickstart.toml` prints from the first table on to the answer."""
+    done = fedtide_command("run", QUICKSTART, cwd=tmp_path_factory.mktemp("quick"), COLUMNS="80")
+    assert done.returncode == 0, done.stderr
+    return re.search(r"^quickstart: mean .*?(?=^Report: )", done.stdout, re.M | re.S)[0]
+
+
+@SHOWS_QUICKSTART
+def test_what_the_quickstart_prints_is_shown(page, printed):
+    shown = re.search(r"^```\n(quickstart: mean .*?)^```", page.read_text(), re.M | re.S)[1]
+    assert_same_but_rounding(shown, printed)
 
 
 GALLERY = sorted(ROOT.glob("studies/gallery/*.toml"))

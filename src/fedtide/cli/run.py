@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from signal import SIGTERM
+from textwrap import fill
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -139,7 +140,8 @@ def answer(found: Results) -> None:
     from fedtide.show.report.headline import headline
 
     for sentence in headline(found):
-        console.print(sentence, markup=False, highlight=False)
+        lines = fill(sentence, console.width)  # leaves "83.2 %" whole, where rich would not
+        console.print(lines, markup=False, highlight=False, soft_wrap=True)
 
 
 @contextmanager
