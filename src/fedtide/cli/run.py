@@ -120,9 +120,11 @@ def _show(outcome: Outcome, place: Path, profile: bool) -> None:
     from fedtide.show.terminal import kept, pair_table, result_table, where_time_went
 
     folder, found = outcome.folder, outcome.results
-    console.print(result_table(found, console.width))
-    if (pairs := pair_table(found, console.width)) is not None:
-        console.print()
+    table, pairs = result_table(found, console.width), pair_table(found, console.width)
+    console.print(table)
+    if pairs is not None:
+        if table.caption:
+            console.print()
         console.print(pairs)
     answer(found)
     caution(found.cautions)
