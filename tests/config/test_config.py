@@ -20,7 +20,7 @@ from fedtide.training.optimisers import Sgd
 from fedtide.training.schedules import Poly
 
 BASE = {"train": {"steps": 5}}
-STUDIES = sorted(Path("studies").rglob("*.toml"))
+STUDIES = sorted(path for path in Path("studies").rglob("*.toml") if path.stem != "published")
 
 
 def experiment(**sections):

@@ -8,7 +8,8 @@ import pytest
 
 from fedtide.config.schema import study_schema
 
-STUDIES = sorted((Path(__file__).parent.parent.parent / "studies").rglob("*.toml"))
+FILES = (Path(__file__).parent.parent.parent / "studies").rglob("*.toml")
+STUDIES = sorted(path for path in FILES if path.stem != "published")
 
 
 @pytest.fixture(scope="module")
