@@ -142,11 +142,11 @@ def test_summary_and_report_say_so(tmp_path):
     file.write_text(STUDY)
     outcome = run_study(config.load(file), tmp_path / "runs", jobs=1)
     (caution,) = outcome.summary["cautions"]
-    assert caution.startswith("Training diverged with train.lr = 1e+30 (seed 0)")
+    assert caution.startswith("Training diverged with lr = 1e+30 (seed 0)")
     written = json.loads((outcome.folder.path / "summary.json").read_text())
     assert written["cautions"] == [caution]
     page = (outcome.folder.path / "report.html").read_text()
-    assert page.index("Training diverged with train.lr = 1e+30") < page.index('class="answer"')
+    assert page.index("Training diverged with lr = 1e+30") < page.index('class="answer"')
 
 
 def test_a_study_that_stopped_has_it_in_its_report(tmp_path):

@@ -21,6 +21,8 @@ STUDY_KEYS = (
     "question",
     "transition_rounds",
     "recovery",
+    "target",
+    "columns",
     "compare",
     "case",
     "published",
@@ -105,6 +107,8 @@ def study(name: str, table: Table, source: str = "") -> Study:
         question=convert(str, table.get("question", ""), "question"),
         transition_rounds=convert(int, table.get("transition_rounds", 10), "transition_rounds"),
         recovery=build(Recovery, convert(dict, table.get("recovery", {}), "recovery"), "recovery"),
+        target=convert(float | None, table.get("target"), "target") if "target" in table else None,
+        columns=convert(tuple[str, ...], table.get("columns", []), "columns"),
         published=tuple(
             convert(dict, row, "published")
             for row in convert(list, table.get("published", []), "published")

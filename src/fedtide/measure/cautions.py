@@ -21,23 +21,6 @@ def cautions(cells: Iterable[tuple[str, Runs]]) -> list[str]:
     return [*_divergence(cells), *_empty_rounds(cells), *_untested(cells)]
 
 
-MADE = ("fedtide", "source", "torch", "processor")  # of an origin; runs of one study should agree
-
-
-def mixed(origins: Iterable[Mapping[str, str]]) -> list[str]:
-    """A sentence if the runs of a study were made by different code or on different processors."""
-    known = [one for one in origins if one]
-    differ = {
-        key: dict.fromkeys(str(one.get(key, "")) for one in known)
-        for key in MADE
-        if len({one.get(key) for one in known}) > 1
-    }
-    if not differ:
-        return []
-    words = [f"{key} {' and '.join(list(values)[:NAMED])}" for key, values in differ.items()]
-    return [f"The runs were not all made in the same way: {'; '.join(words)}."]
-
-
 def validated(settings: Iterable[Mapping[str, Any]]) -> list[str]:
     """A sentence if scores are those of validation examples, from the settings of every cell."""
     found = {cell.get("evaluation", {}).get("on") for cell in settings}
