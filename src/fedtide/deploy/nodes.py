@@ -27,7 +27,7 @@ ENVIRONMENT = {
 
 
 @dataclass(frozen=True)
-class Start:
+class ClientStart:
     """What a client is started with."""
 
     number: int
@@ -42,7 +42,7 @@ def starts(
     settings: str = "",
     share_errors: bool = False,
     logs: Path | None = None,
-) -> list[Start]:
+) -> list[ClientStart]:
     """How to start clients with these numbers; `settings` go to the app's `of_client`.
 
     In the settings, {number} stands for the number of the client.
@@ -65,7 +65,7 @@ def starts(
         else:
             arguments += ["--insecure"]
         log = logs / f"client-{number}.log" if logs else None
-        found.append(Start(number, tuple(arguments), log))
+        found.append(ClientStart(number, tuple(arguments), log))
     return found
 
 
@@ -79,14 +79,14 @@ def why_cold() -> str:
     return f"this version of Flower has no {', '.join(absent)}" if absent else ""
 
 
-def run_warm(clients: Sequence[Start]) -> int:
+def run_warm(clients: Sequence[ClientStart]) -> int:
     """Run clients whose processes stay loaded, until they are stopped; 0 if all went well."""
     from fedtide.deploy.resident import run
 
     return run(clients)
 
 
-def run_cold(clients: Sequence[Start]) -> int:
+def run_cold(clients: Sequence[ClientStart]) -> int:
     """Run clients as Flower does: it starts a process for every message."""
     from fedtide.deploy.up import free_port
 
