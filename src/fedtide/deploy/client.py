@@ -18,9 +18,9 @@ from fedtide.deploy.data import Hook, Settings, written
 from fedtide.deploy.engine import NEVER
 from fedtide.deploy.errors import Recorder, told
 from fedtide.deploy.frozen import FROZEN, LacksFrozen, lacking, settled
+from fedtide.deploy.nodes import NO_NUMBER
 from fedtide.deploy.prepared import Prepared, RunKey
 from fedtide.deploy.records import packed, unpacked
-from fedtide.deploy.roster import NO_NUMBER
 from fedtide.run.world import World
 from fedtide.training.memory import Memory
 from fedtide.training.messages import Broadcast, Report

@@ -15,6 +15,7 @@ from typing import IO
 from fedtide.core.errors import require
 from fedtide.deploy.keys import Keys
 
+NO_NUMBER = -1  # the number of a client that has none of its own
 # Before torch, numpy and Flower are imported. One thread per operator: a process with threads must not fork,
 # and training uses one thread anyway.
 ENVIRONMENT = {
@@ -55,7 +56,7 @@ def starts(
     if logs:
         logs.mkdir(parents=True, exist_ok=True)
     found = []
-    for number in numbers:
+    for number in numbers or [_own_number(keys)]:
         words = f"partition-id={number} {settings.replace('{number}', str(number))}"
         words += " share_errors=true" if share_errors else ""
         arguments = ["--superlink", server, "--node-config", words]
@@ -67,6 +68,16 @@ def starts(
         log = logs / f"client-{number}.log" if logs else None
         found.append(ClientStart(number, tuple(arguments), log))
     return found
+
+
+def _own_number(keys: Keys | None) -> int:
+    """The number of a client whose key is the only one in its folder; without keys, the server chooses."""
+    if keys is None:
+        return NO_NUMBER
+    own = keys.private
+    must = "given where --keys has not exactly one client-NUMBER.key"
+    require(len(own) == 1, "deploy client --number", must, own)
+    return own[0]
 
 
 def why_cold() -> str:
