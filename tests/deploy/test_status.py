@@ -79,9 +79,7 @@ def test_what_cannot_work_is_refused_before_anything_starts(tmp_path, monkeypatc
 def test_the_number_is_that_of_the_key(tmp_path):
     """On a client's machine the folder has one key; where it has several, the number must be said."""
     keys = generate(tmp_path / "keys", 3)
-    with pytest.raises(
-        ConfigError, match=r"--number must be given .* Got \[0, 1, 2\]"
-    ):
+    with pytest.raises(ConfigError, match=r"--number must be given .* Got \[0, 1, 2\]"):
         starts("127.0.0.1:8000", [], keys)
     for number in (0, 2):
         keys.of_client(number).unlink()
