@@ -1,5 +1,6 @@
 """Published numbers beside ours: places, verdicts, and what is taken from results."""
 
+import importlib.util
 import json
 from pathlib import Path
 
@@ -142,3 +143,13 @@ def test_ledgers_of_the_papers(paper):
     for entry in ledger.entries:
         if entry.ours:
             assert (PAPERS / paper / f"{entry.ours.study}.toml").is_file()
+
+
+def test_the_pages_are_up_to_date():
+    spec = importlib.util.spec_from_file_location("ledger", PAPERS.parents[1] / "docs/ledger.py")
+    assert spec
+    assert spec.loader
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    for page, text in made.pages():
+        assert page.read_text(encoding="utf-8") == text, "run: python docs/ledger.py"
