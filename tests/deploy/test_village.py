@@ -504,6 +504,9 @@ def test_nobody_comes(tmp_path, clock):
     with pytest.raises(EngineError, match="Start the SuperNodes"):
         serve(study, Village(tmp_path, {}), SHARE, tmp_path / "out")
     assert clock.now < 5
+    with pytest.raises(EngineError, match="Got 30 seconds without one"):
+        serve(study, Village(tmp_path, {}), SHARE, tmp_path / "out", wait=30)
+    assert 30 < clock.now < 35
 
 
 def broken(where):
