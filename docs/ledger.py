@@ -25,8 +25,14 @@ END = "<!-- end of table -->\n"
 
 def pages() -> Iterator[tuple[Path, str]]:
     """Every page with such tables, as it must be."""
-    ledgers = {folder.parent.name: read(folder.parent) for folder in sorted(PAPERS.glob("*/published.toml"))}
-    yield COVERAGE, _with(COVERAGE.read_text(), "coverage", "".join(coverage_markdown(list(ledgers.values()))))
+    ledgers = {
+        folder.parent.name: read(folder.parent)
+        for folder in sorted(PAPERS.glob("*/published.toml"))
+    }
+    yield (
+        COVERAGE,
+        _with(COVERAGE.read_text(), "coverage", "".join(coverage_markdown(list(ledgers.values())))),
+    )
     texts = {paper: (PAPERS / paper / "README.md").read_text() for paper, _ in TABLES}
     for (paper, table), rows in TABLES.items():
         made = "".join(numbers_markdown(ledgers[paper].tables[table], rows))
