@@ -11,7 +11,7 @@ WIDTH, MARGIN = 960, 16
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 PICTURES = {  # the first and the last part of the report that a picture shows
     "answer.png": ("header", ".downloads"),
-    "accuracy.png": (".legend", "figure:has(#chart-accuracy)"),
+    "accuracy.png": ("div.legend", "figure:has(#chart-accuracy)"),
 }
 
 

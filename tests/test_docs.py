@@ -22,8 +22,11 @@ from typer.testing import CliRunner
 import fedtide
 from fedtide import config, extend
 from fedtide.cli import app
+from fedtide.run.execute import run_study
 from fedtide.run.experiment import Experiment
 from fedtide.run.kinds import KINDS, ROOMS
+from fedtide.show.report.headline import headline
+from tests.cli.command import fedtide as fedtide_command
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -44,16 +47,16 @@ def titled(paths):
 @titled([page for page in PAGES if BLOCK.search(page.read_text())])
 def test_blocks_run(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])  # as in Python started there
     before = set(sys.modules)
     for language, body in BLOCK.findall(page.read_text()):
         named = NAME.match(body)
         if named:
             Path(named[1]).write_text(body)
         RUN[language](body, capsys, bool(named))
-    for module in set(sys.modules) - before:  # a page's own classes
-        if module.startswith(tmp_path.name):
-            del sys.modules[module]
+    for name in set(sys.modules) - before:  # a page's own classes
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
+            del sys.modules[name]
 
 
 def run_python(body, capsys, named):
@@ -116,7 +119,9 @@ def test_every_section_of_a_study_file_is_described():
     """With a heading of its own, an example that runs, and all settings of sections without kinds."""
     text = (ROOT / "docs" / "studies.md").read_text()
     described, top = dict(SECTION.findall(text)), text.partition("### At the top")[2]
-    described |= dict.fromkeys(("question", "transition_rounds", "recovery", "track"), top)
+    described |= dict.fromkeys(
+        ("question", "transition_rounds", "recovery", "target", "columns", "track"), top
+    )
     hints = get_type_hints(Experiment)
     names = [*(field.name for field in fields(Experiment)), *config.STUDY_KEYS]
     assert set(names) == set(described)
@@ -128,12 +133,65 @@ def test_every_section_of_a_study_file_is_described():
             assert not missing, (name, missing)
 
 
-def test_the_first_study_of_the_readme_is_the_quickstart():
+QUICKSTART = ROOT / "studies" / "quickstart.toml"
+SHOWS_QUICKSTART = titled([ROOT / "README.md", ROOT / "docs" / "tutorial.md"])
+
+
+@SHOWS_QUICKSTART
+def test_the_first_study_is_the_quickstart(page):
     """The block says it is studies/quickstart.toml: it is, word for word, but for the comment on top."""
-    body = next(body for kind, body in BLOCK.findall((ROOT / "README.md").read_text()))
+    body = next(body for kind, body in BLOCK.findall(page.read_text()))
     title, _, rest = body.partition("\n")
     assert title == "# studies/quickstart.toml"
-    assert rest == (ROOT / "studies" / "quickstart.toml").read_text().partition("start from?\n")[2]
+    assert rest == QUICKSTART.read_text().partition("start from?\n")[2]
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory):
+    """What `fedtide run studies/quickstart.toml` prints from the first table on to the answer."""
+    done = fedtide_command("run", QUICKSTART, cwd=tmp_path_factory.mktemp("quick"), COLUMNS="80")
+    assert done.returncode == 0, done.stderr
+    return re.search(r"^quickstart: mean .*?(?=^Report: )", done.stdout, re.M | re.S)[0]
+
+
+@SHOWS_QUICKSTART
+def test_what_the_quickstart_prints_is_shown(page, printed):
+    shown = re.search(r"^```\n(quickstart: mean .*?)^```", page.read_text(), re.M | re.S)[1]
+    assert_same_but_rounding(shown, printed)
+
+
+GALLERY = sorted(ROOT.glob("studies/gallery/*.toml"))
+
+
+def test_the_gallery_has_every_study_with_question_picture_and_answer():
+    page = (ROOT / "docs" / "gallery.md").read_text()
+    entries = re.findall(
+        r"## (.+)\n\n!\[.+\]\((pictures/gallery/(\w+)\.png)\)\n\n\*\*[^*]+\.\*\* .+/\3\.toml\)\n",
+        page,
+    )
+    questions = {path.stem: tomllib.loads(path.read_text())["question"] for path in GALLERY}
+    assert {name: question for question, _, name in entries} == questions
+    assert len(entries) == page.count("\n## ") == len(GALLERY) == 10
+    assert all((ROOT / "docs" / picture).stat().st_size for _, picture, _ in entries)
+
+
+def test_an_answer_of_the_gallery_is_that_of_the_study(tmp_path):
+    """The study is run; rounding depends on the processor, so numbers are compared, not their digits."""
+    done = run_study(config.load(ROOT / "studies/gallery/nights.toml"), tmp_path, jobs=1)
+    page = (ROOT / "docs" / "gallery.md").read_text()
+    answer = re.search(r"nights\.png\)\n\n\*\*(.+?)\*\*", page)[1]
+    assert_same_but_rounding(answer, headline(done.results)[0])
+
+
+NUMBER = re.compile(r"\d+\.?\d*")
+
+
+def assert_same_but_rounding(shown, made, points=2.0):
+    """Two texts with the same words, whose numbers differ by no more than rounding explains."""
+    words = [NUMBER.sub("0", " ".join(text.split())) for text in (shown, made)]
+    assert words[0] == words[1]
+    pairs = zip(NUMBER.findall(shown), NUMBER.findall(made), strict=True)
+    assert all(abs(float(one) - float(other)) <= points for one, other in pairs)
 
 
 def test_every_page_is_once_in_the_menu():

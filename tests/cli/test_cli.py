@@ -1,6 +1,7 @@
 """The command as a person uses it: output, exit codes, nothing left behind."""
 
 import json
+import re
 import runpy
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fedtide.data.datasets import DATASETS
+from fedtide.run import reuse
 from fedtide.run.kinds import ROOMS
 from tests.cli.command import SMALL, fedtide, fedtide_process
 
@@ -116,11 +118,39 @@ def test_runs_are_listed_with_what_differs(study, tmp_path):
     assert "Got no study there" in empty.stderr
 
 
+def test_changed_settings_are_kept_listed_compared_and_only_new_runs_computed(
+    study, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(reuse, "is_dirty", lambda: False)
+    seeds = ["--seed", 1, "--seed", 2]
+    journals = {}
+    for lr in (0.1, 0.2, 0.3):
+        done = fedtide("run", study, "--set", f"train.lr={lr}", *seeds, cwd=tmp_path)
+        assert "taken from" not in done.stdout, done.stderr
+        new = set((tmp_path / "runs").rglob("journal.jsonl")) - set(journals)
+        assert len(new) == 2
+        journals |= {path: path.read_bytes() for path in new}
+    listed = fedtide("runs", "runs/small", cwd=tmp_path).stdout
+    assert all(f"train.lr = {lr}" in listed for lr in (0.1, 0.2, 0.3))
+    compared = fedtide("compare", *(f"runs/small/{n}" for n in (1, 2, 3)), cwd=tmp_path).stdout
+    assert re.search(r"train\.lr +0\.1 +0\.2 +0\.3", compared)
+    assert compared.count("all: ") == 3  # a sentence for each pair
+    more = ["--seed", 3, "--seed", 4, "--resume", "--set", "train.lr=0.3"]
+    done = fedtide("run", study, *seeds, *more, cwd=tmp_path)
+    assert "2 runs were taken from runs/small/3: same" in done.stdout, done.stderr
+    assert len(set((tmp_path / "runs/small/4").rglob("journal.jsonl"))) == 4  # two are new
+    grid = ["--set", "compare.train.lr=[0.1, 0.2, 0.4]", *seeds]
+    done = fedtide("run", study, *grid, cwd=tmp_path)
+    taken = re.findall(r"(\d) runs were taken from", done.stdout)
+    assert sum(map(int, taken)) == 4, done.stdout  # those of the third cell are new
+    assert all(path.read_bytes() == content for path, content in journals.items())
+
+
 def test_check_says_what_would_run(study, tmp_path):
     done = fedtide("check", study, "--set", "compare.algorithm=['fedavg','moon']", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "2 settings x 1 seed, 4 rounds in all" in done.stdout
-    assert "algorithm = moon" in done.stdout
+    assert "  MOON\n" in done.stdout
     assert sorted(p.name for p in tmp_path.iterdir()) == ["small.toml"]
 
 

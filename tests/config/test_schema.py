@@ -7,8 +7,9 @@ import jsonschema
 import pytest
 
 from fedtide.config.schema import study_schema
+from tests.worlds import study_files
 
-STUDIES = sorted((Path(__file__).parent.parent.parent / "studies").rglob("*.toml"))
+STUDIES = study_files(Path(__file__).parents[2] / "studies")
 
 
 @pytest.fixture(scope="module")

@@ -308,10 +308,10 @@ def test_a_dataset_that_is_not_here_says_what_to_do(monkeypatch: pytest.MonkeyPa
     with pytest.raises(DataError) as caught:
         load("mnist")
     assert str(caught.value) == (
-        "data.name: the dataset 'mnist' is not here. Put train-images-idx3-ubyte.gz, "
-        "train-labels-idx1-ubyte.gz, t10k-images-idx3-ubyte.gz and t10k-labels-idx1-ubyte.gz into "
-        "<FEDTIDE_DATA>/mnist/ (set FEDTIDE_DATA to the parent folder), "
-        'or pip install "fedtide[hub]".'
+        "data.name: the dataset 'mnist' is not here. To download it: pip install \"fedtide[hub]\", then "
+        "fedtide data mnist, with a connection to the hub. Or put train-images-idx3-ubyte.gz, "
+        "train-labels-idx1-ubyte.gz, t10k-images-idx3-ubyte.gz and t10k-labels-idx1-ubyte.gz into a folder "
+        "named mnist, then type export FEDTIDE_DATA=<the folder that holds mnist>."
     )
 
 

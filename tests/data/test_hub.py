@@ -115,9 +115,9 @@ def test_no_network_is_a_data_error(monkeypatch: pytest.MonkeyPatch) -> None:
         load("svhn")
     assert str(caught.value) == (
         "data.name: 'ufldl-stanford/svhn' could not be fetched from the Hugging Face hub "
-        "(Couldn't reach the Hub). Put train.npz and test.npz (arrays x: uint8 images, y: labels) "
-        "into <FEDTIDE_DATA>/svhn/ (set FEDTIDE_DATA to the parent folder), "
-        "or try again with a connection to the hub."
+        "(Couldn't reach the Hub). To download it: fedtide data svhn, with a connection to the hub. Or put "
+        "train.npz and test.npz (arrays x: uint8 images, y: labels) into a folder named svhn, then type "
+        "export FEDTIDE_DATA=<the folder that holds svhn>."
     )
 
 
@@ -132,7 +132,9 @@ def test_without_the_extra_the_hub_is_offered(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(
         "fedtide.data.hub.find_spec", lambda name: None if name == "datasets" else original(name)
     )
-    with pytest.raises(DataError, match=r'or pip install "fedtide\[hub\]"'):
+    with pytest.raises(
+        DataError, match=r'pip install "fedtide\[hub\]", then fedtide data cifar100'
+    ):
         load("cifar100")
 
 

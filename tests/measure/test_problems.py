@@ -25,3 +25,16 @@ def test_a_study_names_the_reference():
 def test_a_reference_that_no_row_fits():
     with pytest.raises(ConfigError, match=r"recovery\.reference must be settings of a row"):
         references(split(GRID, []), GRID, Recovery(reference={"start": "cold"}))
+
+
+def test_problems_of_cases_are_named_by_what_differs():
+    grid = [{"case": name} for name in "abc"]
+    partitions = [{"kind": "iid"}, *[{"kind": "dirichlet", "alpha": 0.1}] * 2]
+    settings = [{"data": {"name": "digits", "partition": one}} for one in partitions]
+    assert [(p.name, p.rows) for p in split(grid, settings)] == [
+        ("iid", [0]),
+        ("dirichlet (alpha = 0.1)", [1, 2]),
+    ]
+    for number, one in enumerate(settings):
+        one["data"] |= {f"key{n}": number > 0 for n in range(4)}
+    assert [p.name for p in split(grid, settings)] == ["problem = 1", "problem = 2"]

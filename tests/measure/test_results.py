@@ -5,8 +5,11 @@ from statistics import fmean, stdev
 
 import pytest
 
+import fedtide
 from fedtide import config
+from fedtide.core.errors import ConfigError
 from fedtide.measure import results as module
+from fedtide.measure.provenance import made_by
 from fedtide.measure.recovery import Recovery, against
 from fedtide.measure.results import Results, ranked
 from fedtide.record.folder import StudyFolder
@@ -90,6 +93,50 @@ def test_costs_to_the_common_target_are_not_in_the_summary(tmp_path):
     assert found.target == 0.6
     assert [row.numbers["rounds_to_target"].mean for row in found.rows] == [2, 1]
     assert "rounds_to_target" not in found.summary()["cells"][0]["metrics"]
+
+
+def test_a_target_of_the_study_by_hand(tmp_path):
+    """Settings of which a seed misses it have no number; a sentence names them."""
+    cells = [
+        ({"lr": 1}, {1: run([0.3, 0.6]), 2: run([0.3, 0.4, 0.61])}),
+        ({"lr": 2}, {1: run([0.7, 0.5]), 2: run([0.5, 0.5])}),
+    ]
+    found = Results.read(folder(tmp_path, cells, target=0.6))
+    first, second = found.rows
+    assert first.numbers["rounds_to_target"] == (2.5, pytest.approx(0.5**0.5), 2)
+    assert "rounds_to_target" not in second.numbers
+    assert found.cautions == [
+        "Not every run reaches 60 %: lr = 2 (1 of 2 seeds). Those settings have no number of rounds to it."
+    ]
+    kept = found.summary()["cells"][0]["metrics"]["rounds_to_target"]
+    assert kept == {"mean": 2.5, "std": pytest.approx(0.5**0.5), "values": [2.0, 3.0]}
+    other = Results.read(StudyFolder(tmp_path), {"target": 0.5})
+    assert [row.numbers["rounds_to_target"].mean for row in other.rows] == [2.5, 1.0]
+    assert other.cautions == []
+
+
+@pytest.mark.parametrize("target", [0, 1.5, -1])
+def test_targets_that_no_accuracy_reaches(target):
+    with pytest.raises(
+        ConfigError, match=r"target must be an accuracy in \(0, 1\], such as 0.6. Got"
+    ):
+        config.study("x", {"target": target, "train": {"steps": 1}})
+
+
+def test_what_made_the_results(tmp_path):
+    """Versions and checksums; where seeds differ, those of all."""
+    path = tmp_path / "tide.toml"
+    path.write_text(STUDY)
+    outcome = run_study(config.load(path), tmp_path / "runs", jobs=1)
+    e = config.load(path).cells[0].experiment
+    made = [cell["made_by"] for cell in outcome.summary["cells"]]
+    assert made[0]["data"] == e.data.checksum()
+    assert made[0]["fedtide"] == fedtide.__version__
+    assert made[0]["settings"] != made[1]["settings"]
+    page = (outcome.folder.path / "report.html").read_text()
+    for cell in made:
+        assert f"<td>{cell['settings'][:8]}</td>" in page
+    assert made_by([{"source": "a"}, {"source": "b"}, {}]) == {"source": "a and b"}
 
 
 def test_seeds_with_different_numbers_of_starts(tmp_path):

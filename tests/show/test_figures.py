@@ -4,10 +4,11 @@ import re
 import xml.etree.ElementTree as ElementTree
 
 import pytest
+from matplotlib.figure import Figure as Canvas
 
 from fedtide.measure.results import Results
 from fedtide.record.folder import StudyFolder
-from fedtide.show.figures import drawings, write_figures
+from fedtide.show.figures import draw, drawings, write_figures
 from fedtide.show.report.colours import look
 from fedtide.show.tables import LATEX, table, tex
 from tests.show.made import drawn_sections, folder, run
@@ -80,6 +81,17 @@ def test_the_same_file_every_time(small):
     assert [path.read_bytes() for path in write_figures(small, "svg", "page")] == first
     root = ElementTree.fromstring(first[0])
     assert root.get("width") == f"{7.16 * 72:g}pt"
+
+
+def test_every_setting_is_in_chart_and_legend(tmp_path):
+    """The report shows eight of many settings at first; a figure has all of them."""
+    cells = [({"lr": n}, {1: run([0.1, 0.2 + n / 100])}) for n in range(11)]
+    (chart, *_) = drawn_sections(folder(tmp_path, cells, seeds=[1]))[0].charts
+    canvas = Canvas()
+    draw(canvas, next(drawings(chart)))
+    (legend,) = canvas.legends
+    assert {text.get_text() for text in legend.get_texts()} == {f"lr = {n}" for n in range(11)}
+    assert len(canvas.axes[0].lines) == 11
 
 
 @pytest.mark.parametrize("lines", [[], run([0.5]), run([0.5, 0.6])[:1]])

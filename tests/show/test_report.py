@@ -311,7 +311,7 @@ def test_published_numbers_beside_ours(tmp_path):
     made = folder(tmp_path, cells, published=published)
     ours, loss, missing = comparisons(Results.read(made))
     assert ours == (
-        "start = similarity (R = 10), mu = 0.1",
+        "similarity (R = 10, mu = 0.1)",
         "accuracy (%)",
         "85.0 ± 7.1",
         "88.2",

@@ -5,11 +5,15 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
+from fedtide import config
+from fedtide.core.errors import ConfigError
+from fedtide.measure.problems import split
 from fedtide.measure.results import ResultRow, Results
 from fedtide.record.folder import labelled
 from fedtide.record.line import Progress
 from fedtide.show.report import tables
-from fedtide.show.terminal import LiveView, result_table
+from fedtide.show.tables import table
+from fedtide.show.terminal import LiveView, pair_table, result_table
 
 ROUNDS = {(f"algorithm = {name}", seed): 3 for name in ("fedavg", "moon") for seed in (1, 2)}
 
@@ -148,6 +152,50 @@ def test_a_study_with_every_column_shows_the_ones_that_matter():
     assert "simulated\nepsilon" in found
     assert "accuracy %" in found
     assert "joules" not in found
+
+
+def test_the_columns_that_a_study_names():
+    """In its order; where they do not fit, the last ones are named below the table."""
+    rows = [({"lr": lr}, metrics("accuracy loss uploads bytes_up", lr)) for lr in (0.1, 0.2)]
+    found = results(*rows)
+    found.about["columns"] = ["bytes_up", "loss", "accuracy", "uploads"]
+    assert titles(found) == ["lr", "MB up", "loss", "accuracy %", "uploads"]
+    text = table(found, "latex")
+    assert r"lr & uploaded (MB) & test loss & accuracy (\%) & uploads \\" in text
+    assert table(found, "csv").splitlines()[0].split(",")[2::2] == [
+        f"{name}_mean" for name in found.columns
+    ]
+    narrow = result_table(found, 45)
+    assert [column.header for column in narrow.columns] == ["lr", "MB up", "loss", "accuracy %"]
+    assert narrow.caption == "In the report only: uploads."
+
+
+def test_columns_that_no_study_has():
+    with pytest.raises(ConfigError, match=r"columns must be metrics .* Got 'los'. .* 'loss'"):
+        config.study("x", {"columns": ["los"], "train": {"steps": 1}})
+
+
+def test_differences_to_the_best_setting_by_hand():
+    """Seeds 0, 1, 2; the nearest first, with a paired t-test."""
+    scores = {"a": (0.5, 0.6, 0.7), "b": (0.4, 0.52, 0.58), "c": (0.49, 0.6, 0.68)}
+    rows = [
+        ResultRow(n, name, {"case": name}, {}, [0, 1, 2], by_seed)
+        for n, (name, known) in enumerate(scores.items())
+        for by_seed in [{s: {"accuracy": known[s]} for s in range(3)}]
+    ]
+    grid = [row.settings for row in rows]
+    found = Results({"study": "x", "seeds": [0, 1, 2]}, rows, [], problems=split(grid, []))
+    made = pair_table(found)
+    assert made.title == "How far a is ahead: accuracy, in points"
+    cells = [list(column.cells) for column in made.columns]
+    assert [str(name) for name in cells[0]] == ["c", "b"]
+    assert cells[1] == ["+1.0", "+10.0"]
+    margin = 4.302653 * 2 / 3**0.5  # of 10, 8 and 12 points: their standard deviation is 2
+    assert cells[2][1] == f"{10 - margin:+.1f} to {10 + margin:+.1f}"
+    assert (
+        pair_table(results(({"lr": 1}, metrics("accuracy")), ({"lr": 2}, metrics("accuracy"))))
+        is None
+    )
 
 
 def test_costs_to_an_accuracy_that_all_settings_reach():

@@ -11,16 +11,19 @@ from rich.text import Text
 from fedtide import config
 from fedtide.cli.run import data_lines, planned, range_lines
 from fedtide.data.datasets import DATASETS
+from fedtide.measure.problems import split
 from fedtide.measure.results import ResultRow, Results
 from fedtide.record.line import Progress
 from fedtide.run.kinds import KINDS, ROOMS
+from fedtide.run.study import described
 from fedtide.show.kinds import explained
-from fedtide.show.terminal import LiveView, costs, result_table
+from fedtide.show.terminal import LiveView, costs, pair_table, result_table
 from tests.cli.command import fedtide
 from tests.show.made import line
+from tests.worlds import study_files
 
 ROOT = Path(__file__).parent.parent.parent
-STUDIES = sorted(ROOT.glob("studies/**/*.toml"))
+STUDIES = study_files(ROOT / "studies")
 WIDE = {
     "accuracy": 0.8512,
     "best_accuracy": 0.9034,
@@ -60,7 +63,8 @@ def results(plan, metrics=WIDE, scores=()):
     ]
     about = {"study": plan.name, "seeds": list(plan.seeds), "transition_rounds": 1}
     about |= {"scores": scores} if scores else {}
-    return Results(about, rows, [])
+    problems = split([row.settings for row in rows], described(plan)["cells"])
+    return Results(about, rows, [], problems=problems)
 
 
 def letters(text):
@@ -81,6 +85,15 @@ def test_results_and_costs_of_every_study_fit(path):
             {w for value in row.words.values() for w in value.split()},
         )
         assert any(all(word in text for word in words) for words in said)
+    if (pairs := pair_table(found, 80)) is not None:
+        beside = rendered(pairs)
+        assert max(map(len, beside.splitlines())) <= 80
+        assert "…" not in beside
+        assert letters(beside).count("+0.0to+0.0") == len(pairs.rows)  # no number is cut
+        named = [found.name(row) for row in found.rows]
+        for row in pairs.columns[0].cells:  # no word is cut
+            assert str(row) in named
+            assert all(word in beside for word in str(row).split())
     for metric in ("bytes_up", "best_accuracy"):  # what is left out is named
         title = {"bytes_up": "uploaded (MB)", "best_accuracy": "best accuracy (%)"}[metric]
         short = {"bytes_up": "MB up", "best_accuracy": "best %"}[metric]

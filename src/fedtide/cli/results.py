@@ -48,12 +48,30 @@ Reference = Annotated[
 ]
 
 
-def report(folder: ResultFolder, rho: Rho = None, reference: Reference = "") -> None:
+Target = Annotated[
+    float | None,
+    typer.Option(help='The score of "rounds to 60 %", here 0.6; default: the study\'s.'),
+]
+Columns = Annotated[
+    str,
+    typer.Option(
+        metavar="A,B,...", help="The metrics that tables show, such as accuracy,rounds_to_target."
+    ),
+]
+
+
+def report(
+    folder: ResultFolder,
+    rho: Rho = None,
+    reference: Reference = "",
+    target: Target = None,
+    columns: Columns = "",
+) -> None:
     """Write report.html anew from a study's journals."""
     from fedtide.show.report.page import write_report
 
     found = _newest(folder)
-    results = _results(found, rho, reference)
+    results = _results(found, rho, reference, target, columns)
     console.print(f"Report: {write_report(found, results)}", soft_wrap=True)
 
 
@@ -91,26 +109,37 @@ def table(
     ] = False,
     rho: Rho = None,
     reference: Reference = "",
+    target: Target = None,
+    columns: Columns = "",
 ) -> None:
     """Print the results as LaTeX, Markdown or CSV."""
     from fedtide.show.tables import rounds_csv
     from fedtide.show.tables import table as table_text
 
-    found = _results(_newest(folder), rho, reference)
+    found = _results(_newest(folder), rho, reference, target, columns)
     typer.echo(rounds_csv(found) if rounds else table_text(found, format_, compared), nl=False)
 
 
-def _results(folder: StudyFolder, rho: float | None, reference: str) -> Results:
-    """The results of a study, with another definition of recovery if one is given."""
+def _results(
+    folder: StudyFolder, rho: float | None, reference: str, target: float | None, columns: str
+) -> Results:
+    """The results of a study, with another recovery, target or choice of columns where one is given."""
     from fedtide.config.load import assigned
-    from fedtide.measure.recovery import Recovery
     from fedtide.measure.results import Results
+    from fedtide.measure.scale import scales
+    from fedtide.measure.targets import check_target
 
-    known = folder.read_json("study.json").get("recovery", {})
+    about = folder.read_json("study.json")
     given: dict[str, Any] = {} if rho is None else {"rho": rho}
     if reference:
         given["reference"] = dict([assigned(reference, "--reference")])
-    return Results.read(folder, Recovery(**{**known, **given}))
+    instead: dict[str, Any] = {"recovery": {**about.get("recovery", {}), **given}}
+    if target is not None:
+        check_target(target, scales(about)[0])
+        instead["target"] = target
+    if columns:
+        instead["columns"] = [name.strip() for name in columns.split(",")]
+    return Results.read(folder, instead)
 
 
 def _newest(folder: Path) -> StudyFolder:

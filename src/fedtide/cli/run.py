@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from signal import SIGTERM
+from textwrap import fill
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -116,10 +117,15 @@ def _announce(plan: Study, file: Path, rounds: int) -> None:
 
 def _show(outcome: Outcome, place: Path, profile: bool) -> None:
     """Print the results of a study, and where they are."""
-    from fedtide.show.terminal import kept, result_table, where_time_went
+    from fedtide.show.terminal import kept, pair_table, result_table, where_time_went
 
     folder, found = outcome.folder, outcome.results
-    console.print(result_table(found, console.width))
+    table, pairs = result_table(found, console.width), pair_table(found, console.width)
+    console.print(table)
+    if pairs is not None:
+        if table.caption:
+            console.print()
+        console.print(pairs)
     answer(found)
     caution(found.cautions)
     if profile:
@@ -136,7 +142,8 @@ def answer(found: Results) -> None:
     from fedtide.show.report.headline import headline
 
     for sentence in headline(found):
-        console.print(sentence, markup=False, highlight=False)
+        lines = fill(sentence, console.width)  # leaves "83.2 %" whole, where rich would not
+        console.print(lines, markup=False, highlight=False, soft_wrap=True)
 
 
 @contextmanager
@@ -175,18 +182,16 @@ def planned(study: Study) -> Iterator[str]:
     counts = [(len(study.cells), "setting"), (len(study.seeds), "seed")]
     grid = " x ".join(f"{count} {word}{'s' * (count != 1)}" for count, word in counts)
     yield f"{study.name}: {grid}, {rounds:,} rounds in all."
-    for cell in study.cells:
-        yield f"  {cell.label}"
+    for name in study.names.values():
+        yield f"  {name}"
 
 
 def data_lines(study: Study) -> Iterator[str]:
     """Which data a study uses, and how to get those that are not here."""
-    from fedtide.data.datasets import advice
-
-    for name, here in {
-        c.experiment.data.title: c.experiment.data.is_here for c in study.cells
-    }.items():
-        yield f"Data: {name} is here" if here else f"Data: {name} is not here. {advice(name)}"
+    for name, data in {c.experiment.data.title: c.experiment.data for c in study.cells}.items():
+        yield (
+            f"Data: {name} is here" if data.is_here else f"Data: {name} is not here. {data.advice}"
+        )
 
 
 def range_lines(study: Study) -> Iterator[str]:
@@ -197,7 +202,7 @@ def range_lines(study: Study) -> Iterator[str]:
         yield f"Ranges for fedtide tune, {study.tune.budget} of each setting:"
         for cell in study.cells:
             for key, limits in cell.ranges.items():
-                yield f"  {cell.label}: {key} = {in_words(limits)}"
+                yield f"  {study.names[cell.label]}: {key} = {in_words(limits)}"
 
 
 def cost(
@@ -235,5 +240,5 @@ def cost(
     console.print(costs(plan.name, [cell.settings for cell in plan.cells], prices))
     for cell, found in zip(plan.cells, prices, strict=True):
         if found["straggle_share"]:
-            text = f"Straggling, {cell.label}: {straggling(found)}"
+            text = f"Straggling, {plan.names[cell.label]}: {straggling(found)}"
             console.print(text, markup=False, highlight=False)

@@ -31,7 +31,7 @@ def tune(
     over_ray: OverRay = False,
     name: Name = "",
 ) -> None:
-    """Search the ranges in a study's table [tune], and write the study with the best values."""
+    """Search the ranges that a study names under tune, and write the study with the best values."""
     if not quiet:  # at once: PyTorch takes seconds to load
         console.print(f"Reading {study} ...", highlight=False, soft_wrap=True)
     from fedtide import config

@@ -188,9 +188,13 @@ def own(base: type, kind: str, where: str, given: Table) -> Any:
 
 
 def _imported(file: Path, must: str) -> types.ModuleType:
-    """Import a file as a module of a package named like its folder, so that other processes find it too."""
-    if str(file.parent.parent) not in sys.path:  # which other processes inherit
-        sys.path.append(str(file.parent.parent))
+    """Import a file as a module of a package named like its folder, so that other processes find it too.
+
+    The file may import those beside it, as a script in that folder does.
+    """
+    for place in (str(file.parent.parent), str(file.parent)):
+        if place not in sys.path:  # which other processes inherit
+            sys.path.append(place)
     try:
         module = import_module(f"{file.parent.name}.{file.stem}")
     except Exception as error:  # the user's file may raise any exception

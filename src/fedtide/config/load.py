@@ -21,6 +21,8 @@ STUDY_KEYS = (
     "question",
     "transition_rounds",
     "recovery",
+    "target",
+    "columns",
     "compare",
     "case",
     "published",
@@ -105,6 +107,8 @@ def study(name: str, table: Table, source: str = "") -> Study:
         question=convert(str, table.get("question", ""), "question"),
         transition_rounds=convert(int, table.get("transition_rounds", 10), "transition_rounds"),
         recovery=build(Recovery, convert(dict, table.get("recovery", {}), "recovery"), "recovery"),
+        target=convert(float | None, table.get("target"), "target") if "target" in table else None,
+        columns=convert(tuple[str, ...], table.get("columns", []), "columns"),
         published=tuple(
             convert(dict, row, "published")
             for row in convert(list, table.get("published", []), "published")
@@ -169,12 +173,19 @@ def put(table: Table, key: str, value: Any, where: str) -> None:
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> Table:
-    """`base` with the values of `over`; tables are merged, unless the one in `over` names its kind."""
+    """`base` with the values of `over`; of two tables that name a kind, the one in `over` counts alone.
+
+    A kind may be written as its name alone; settings without a kind are for whichever kind joins them.
+    """
     result = dict(base)
     for key, value in over.items():
         below = result.get(key)
-        below = {"kind": below} if isinstance(below, str) and isinstance(value, dict) else below
-        joins = isinstance(below, dict) and isinstance(value, dict) and "kind" not in value
+        if isinstance(below, str) and isinstance(value, dict):
+            below = {"kind": below}
+        if isinstance(below, dict) and isinstance(value, str) and "kind" not in below:
+            value = {"kind": value}
+        joins = isinstance(below, dict) and isinstance(value, dict)
+        joins = joins and not ("kind" in below and "kind" in value)  # type: ignore[operator]
         result[key] = merged(below, value) if joins else value  # type: ignore[arg-type]
     return result
 

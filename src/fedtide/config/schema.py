@@ -41,6 +41,12 @@ def study_schema() -> Schema:
             "question": {"type": "string", "description": "What the study asks."},
             "transition_rounds": {"type": "integer", "minimum": 1},
             "recovery": of_table(Recovery),
+            "target": {"type": "number", "description": 'The score of "rounds to 60 %": 0.6.'},
+            "columns": {
+                "type": "array",
+                "items": {"type": "string"},
+                "description": "The metrics that tables show.",
+            },
             **sections,
             "seed": {"type": "integer"},
             "compare": {

@@ -282,17 +282,16 @@ def _parts(name: str, info: DatasetInfo, folder: Path | None, settings: dict[str
 
 
 def advice(name: str) -> str:
-    """What to do about a dataset that is not here."""
+    """What to do about a dataset that is not here, step by step."""
     info = DATASETS[name]
-    root = os.environ.get("FEDTIDE_DATA", "")
-    where = (
-        f"{root}/{info.folder or name}/"
-        if root
-        else f"<FEDTIDE_DATA>/{info.folder or name}/ (set FEDTIDE_DATA to the parent folder)"
-    )
-    do = f"Put {info.files} into {where}"
+    folder, root = info.folder or name, os.environ.get("FEDTIDE_DATA", "")
+    steps = f"put {info.files} into {root}/{folder}/."
+    if not root:
+        steps = (
+            f"put {info.files} into a folder named {folder}, then type export FEDTIDE_DATA=<the folder "
+            f"that holds {folder}>."
+        )
     if info.hub is None:
-        return f"{do}."
-    if installed():
-        return f"{do}, or try again with a connection to the hub."
-    return f'{do}, or pip install "fedtide[hub]".'
+        return steps[0].upper() + steps[1:]
+    first = "" if installed() else 'pip install "fedtide[hub]", then '
+    return f"To download it: {first}fedtide data {name}, with a connection to the hub. Or {steps}"

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fedtide.measure.evaluation import IN_A_ROW, TOO_HIGH, has_diverged
+from fedtide.measure.windows import windows
 from fedtide.record.line import Line
 
 MANY_EMPTY = 0.1  # share of rounds without clients from which there is a warning
@@ -17,24 +18,7 @@ Runs = Mapping[int, Sequence[Line]]  # the lines of a setting's journals, by see
 def cautions(cells: Iterable[tuple[str, Runs]]) -> list[str]:
     """One sentence for each kind of problem, from the label and the runs of every setting."""
     cells = list(cells)
-    return [*_divergence(cells), *_empty_rounds(cells)]
-
-
-MADE = ("fedtide", "source", "torch", "processor")  # of an origin; runs of one study should agree
-
-
-def mixed(origins: Iterable[Mapping[str, str]]) -> list[str]:
-    """A sentence if the runs of a study were made by different code or on different processors."""
-    known = [one for one in origins if one]
-    differ = {
-        key: dict.fromkeys(str(one.get(key, "")) for one in known)
-        for key in MADE
-        if len({one.get(key) for one in known}) > 1
-    }
-    if not differ:
-        return []
-    words = [f"{key} {' and '.join(list(values)[:NAMED])}" for key, values in differ.items()]
-    return [f"The runs were not all made in the same way: {'; '.join(words)}."]
+    return [*_divergence(cells), *_empty_rounds(cells), *_untested(cells)]
 
 
 def validated(settings: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -73,6 +57,23 @@ def _empty_rounds(cells: Sequence[tuple[str, Runs]]) -> list[str]:
         if all_ and empty / all_ >= MANY_EMPTY:
             words.append(f"in {empty:,} of {all_:,} rounds with {label}")
     return [f"No client took part {_listed(words)}: the model stood still there."] if words else []
+
+
+def _untested(cells: Sequence[tuple[str, Runs]]) -> list[str]:
+    """A sentence if the model was not tested between some starts and the next ones."""
+    found = [
+        [line for line in lines[window.first : window.end] if line["loss"] is not None]
+        for _, seeds in cells
+        for lines in seeds.values()
+        for window in windows(lines)
+    ]
+    missing = sum(not tested for tested in found)
+    if not missing:
+        return []
+    return [
+        f"The model was not tested after {missing:,} of {len(found):,} starts: what is measured after starts "
+        "leaves these out. Set evaluation.every = 1 to test it in every round."
+    ]
 
 
 def _listed(words: Sequence[str]) -> str:

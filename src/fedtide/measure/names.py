@@ -30,6 +30,8 @@ TITLES = {  # kinds whose name is written otherwise than in study files
     "fedntd": "FedNTD",
     "fedprox": "FedProx",
     "fedvarp": "FedVARP",
+    "geometric-median": "geometric median",
+    "krum": "Krum",
     "m-afa-cd": "M-AFA-CD",
     "m-fedavg": "M-FedAvg",
     "m-feddisco": "M-FedDisco",
@@ -38,11 +40,13 @@ TITLES = {  # kinds whose name is written otherwise than in study files
     "mifa": "MIFA",
     "mnist": "MNIST",
     "moon": "MOON",
+    "multi-krum": "Multi-Krum",
     "osafl": "OSAFL",
     "scaffold": "SCAFFOLD",
     "shakespeare": "Shakespeare",
     "svhn": "SVHN",
     "tinyimagenet": "Tiny ImageNet",
+    "trimmed-mean": "trimmed mean",
     "uci-har": "UCI-HAR",
     "uci-har-people": "UCI-HAR people",
 }
@@ -67,8 +71,15 @@ def _name(settings: Mapping[str, Any], short: Mapping[str, str]) -> str:
     rest = [f"{short[k]} = {word(v)}" for k, v in settings.items() if not _is_word(v)]
     if not words:
         return ", ".join(rest) or "all"
-    said = " with ".join(filter(None, [words[0], " and ".join(words[1:])]))
-    return f"{said} ({', '.join(rest)})" if rest else said
+    told = " with ".join(filter(None, [words[0], " and ".join(words[1:])]))
+    if len(words) == 1 and rest and told.endswith(")"):  # one pair of brackets
+        return f"{told[:-1]}, {', '.join(rest)})"
+    return f"{told} ({', '.join(rest)})" if rest else told
+
+
+def said(value: Any) -> str:
+    """The value of a setting in a table."""
+    return title(value) if _is_word(value) else word(value)
 
 
 def title(value: Any) -> str:

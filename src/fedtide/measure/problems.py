@@ -13,6 +13,9 @@ from fedtide.core.errors import ConfigError
 from fedtide.measure.names import PROBLEM, names, of_method, of_problem
 from fedtide.measure.ranks import Ranks, ranked
 from fedtide.measure.recovery import Recovery
+from fedtide.record.line import leaves
+
+FEW = 3  # settings that name a problem
 
 
 class SharedProblem(NamedTuple):
@@ -38,9 +41,22 @@ def split(
     if len(groups) == 1 or all(len(rows) == 1 for rows in groups.values()):
         return [SharedProblem("", range(len(grid)))]
     posed_by_grid = [of_problem(grid[rows[0]]) for rows in groups.values()]
-    if not all(posed_by_grid):
-        posed_by_grid = [{"problem": number + 1} for number in range(len(groups))]
+    if not all(posed_by_grid):  # cases pose them
+        posed_by_grid = _differing([_posed(settings[rows[0]]) for rows in groups.values()])
     return [SharedProblem(*one) for one in zip(names(posed_by_grid), groups.values(), strict=True)]
+
+
+def _differing(posed: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The few settings by which these problems differ, by dotted keys; if they are many, their numbers."""
+    flat = [{".".join(path): value for path, value in leaves(one)} for one in posed]
+    keys = [key for key in dict.fromkeys(key for one in flat for key in one) if _differs(key, flat)]
+    if len(keys) > FEW:
+        return [{"problem": number + 1} for number in range(len(posed))]
+    return [{key: one[key] for key in keys if key in one} for one in flat]
+
+
+def _differs(key: str, rows: Sequence[Mapping[str, Any]]) -> bool:
+    return len({json.dumps(row.get(key), default=str) for row in rows}) > 1
 
 
 def references(

@@ -11,11 +11,12 @@ from functools import cached_property
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from fedtide.measure.cautions import cautions, mixed, validated
+from fedtide.measure.cautions import cautions, validated
 from fedtide.measure.metrics import Metric, metrics
-from fedtide.measure.names import names
+from fedtide.measure.names import names, said
 from fedtide.measure.printed import printed
 from fedtide.measure.problems import SharedProblem, ranks_over, references, split
+from fedtide.measure.provenance import made_by, mixed
 from fedtide.measure.ranks import Ranks
 from fedtide.measure.recovery import Compared, Recovery
 from fedtide.measure.scale import ACCURACY, Scale, scales
@@ -23,9 +24,9 @@ from fedtide.measure.searched import Searched
 from fedtide.measure.searched import read as read_search
 from fedtide.measure.statistics import Paired, paired
 from fedtide.measure.summary import beside, is_even, spread, summarised
-from fedtide.measure.targets import COSTS, common_target, to_target
+from fedtide.measure.targets import COSTS, by_seed, common_target, missed, to_target
 from fedtide.measure.windows import Window
-from fedtide.record.folder import CellRecord, StudyFolder, word
+from fedtide.record.folder import CellRecord, StudyFolder
 from fedtide.record.line import Line
 
 COMPARED = ("transition_", "")  # scores by which methods are compared, the first ones first
@@ -62,6 +63,8 @@ class ResultRow:
     windows: Mapping[int, Sequence[Window]] = field(default_factory=dict, kw_only=True)
     """The windows, by seed, in which the rows of a problem are compared."""
     scale: Scale = field(default=ACCURACY, kw_only=True)  # the score
+    made_by: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+    """Versions, and checksums of source, data and settings."""
 
     @cached_property
     def numbers(self) -> Mapping[str, SeedSpread]:
@@ -89,8 +92,8 @@ class ResultRow:
 
     @property
     def words(self) -> Mapping[str, str]:
-        """The settings as they are shown."""
-        return {key: word(value) for key, value in self.settings.items()}
+        """The settings as they are shown: `FedProx (mu = 0.1)`."""
+        return {key: said(value) for key, value in self.settings.items()}
 
     @property
     def final(self) -> bool:
@@ -124,7 +127,7 @@ class Results:
     about: Mapping[str, Any]  # study.json
     rows: Sequence[ResultRow]
     engines: Sequence[str]  # which engines ran, and why
-    target: float | None = None  # a score that every finished run reached
+    target: float | None = None  # the score to reach: the study's, or one that every run reached
     cautions: Sequence[str] = ()  # what to know before trusting the numbers
     problems: Sequence[SharedProblem] = ()  # rows by the problem that they solve
     search: Searched | None = None  # how settings were chosen, if fedtide tune chose them
@@ -132,19 +135,18 @@ class Results:
     references: Sequence[int] = ()  # for every row, the row with which it is compared
 
     @classmethod
-    def read(cls, folder: StudyFolder, recovery: Recovery | None = None) -> Results:
+    def read(cls, folder: StudyFolder, instead: Mapping[str, Any] | None = None) -> Results:
         """Read the journals of a study's folder and the metrics of its finished runs.
 
-        `recovery` says what counts as recovered, if not the study itself.
+        `instead` has other values of the study's `recovery`, `target` and `columns`.
         """
-        about, cells = folder.read_json("study.json"), folder.journals()
-        recovery = recovery or Recovery(**about.get("recovery", {}))
+        about, cells = folder.read_json("study.json") | dict(instead or {}), folder.journals()
+        recovery = Recovery(**about.get("recovery", {}))
         ends = [end for cell in cells for end in cell.ends.values()]
         engines = dict.fromkeys(end["engine"] for end in ends if end.get("engine"))
         scale = scales(about)[0]
-        target = common_target(
-            [cell.runs[s] for cell in cells for s in cell.ends if s in cell.runs], scale
-        )
+        finished = [[cell.runs[s] for s in cell.ends if s in cell.runs] for cell in cells]
+        target = about.get("target") or common_target([r for runs in finished for r in runs], scale)
         settings = _all_settings(folder)
         grid = [cell.settings for cell in cells]
         problems = split(grid, settings)
@@ -161,12 +163,15 @@ class Results:
                 found,
                 windows={seed: one.windows for seed, one in compared[n].items()},
                 scale=scale,
+                made_by=made_by(cell.origins.values()),
             )
             for n, cell in enumerate(cells)
             for found in [_metrics(cell, rounds, scale, target, compared[n])]
         ]
-        known = cautions((cell.label, cell.runs) for cell in cells)
+        named = names(grid)
+        known = cautions((name, cell.runs) for name, cell in zip(named, cells, strict=True))
         known += mixed(origin for cell in cells for origin in cell.origins.values())
+        known += missed(target, list(zip(named, finished, strict=True)), scale) if target else []
         search = read_search(folder)
         known += validated(settings) + (search.cautions if search else [])
         return cls(about, rows, list(engines), target, known, problems, search, recovery, first)
@@ -193,6 +198,11 @@ class Results:
     @property
     def transition_rounds(self) -> int:
         return int(self.about["transition_rounds"])
+
+    @property
+    def columns(self) -> list[str]:
+        """The metrics that tables show, in this order; empty: those that say something about the study."""
+        return list(self.about.get("columns", []))
 
     @property
     def keys(self) -> list[str]:
@@ -243,14 +253,20 @@ class Results:
         return ranks_over(self.problems, [row.settings for row in self.rows], means)
 
     def summary(self) -> dict[str, Any]:
-        """The content of summary.json; what it took to the common target is in the report alone."""
+        """The content of summary.json.
+
+        What it took to a target is there if the study names one: a target that follows from the results
+        changes with every new run.
+        """
+        left_out = () if self.about.get("target") else COSTS
         cells = [
             (
                 row.settings,
                 [
-                    {name: value for name, value in run.items() if name not in COSTS}
+                    {name: value for name, value in run.items() if name not in left_out}
                     for run in row.metrics.values()
                 ],
+                row.made_by,
             )
             for row in self.rows
         ]
@@ -290,13 +306,14 @@ def _metrics(
     """
     chosen = [seed for seed in cell.ends if seed in cell.runs] or list(cell.runs)
     aim = target if cell.ends else None
+    to_aim = by_seed({s: to_target(cell.runs[s], aim, scale) for s in chosen})
     return {
         seed: {
             **(
                 cell.ends.get(seed, {}).get("metrics")
                 or metrics(cell.runs[seed], transition_rounds, scale)
             ),
-            **to_target(cell.runs[seed], aim, scale),
+            **to_aim[seed],
             **(compared[seed].metrics if seed in compared else {}),
         }
         for seed in chosen

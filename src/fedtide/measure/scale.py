@@ -73,6 +73,10 @@ class Scale(NamedTuple):
         """A score as text: `93.1%` or `0.931`."""
         return f"{value:.1%}" if self.is_accuracy else f"{value:.4g}"
 
+    def aim(self, value: float) -> str:
+        """A score to reach, in the words of a column: `60 %` or `0.6`."""
+        return f"{100 * value:.4g} %" if self.is_accuracy else f"{value:g}"
+
     def apart(self, difference: float, margin: float, sign: str = "") -> str:
         """A difference with half of its interval: `1.3 ± 0.4`, for accuracies in percentage points."""
         if self.is_accuracy:

@@ -12,10 +12,10 @@ from fedtide.record.line import Line
 
 def summarised(
     study: str,
-    cells: Sequence[tuple[Mapping[str, Any], Sequence[Mapping[str, Metric]]]],
+    cells: Sequence[tuple[Mapping[str, Any], Sequence[Mapping[str, Metric]], Mapping[str, str]]],
     cautions: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The content of summary.json, from each cell's settings and the metrics of its runs."""
+    """The content of summary.json, from each cell's settings, the metrics of its runs and what made them."""
     return {
         "study": study,
         "cautions": list(cautions),
@@ -26,8 +26,9 @@ def summarised(
                     name: spread([run.get(name) for run in runs])
                     for name in dict.fromkeys(name for run in runs for name in run)
                 },
+                "made_by": dict(made_by),
             }
-            for settings, runs in cells
+            for settings, runs, made_by in cells
             if runs
         ],
     }

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from fedtide.core.errors import require
 from fedtide.measure.metrics import Metric
 from fedtide.measure.scale import ACCURACY, Scale
 from fedtide.measure.windows import evaluated
@@ -33,10 +34,19 @@ def common_target(runs: Sequence[Sequence[Line]], scale: Scale = ACCURACY) -> fl
     return scale.rounded(worst) or None
 
 
+def check_target(target: float | None, scale: Scale) -> None:
+    """Raise a `ConfigError` if no model can reach this score."""
+    if target is not None and scale.is_accuracy:
+        require(0 < target <= 1, "target", "an accuracy in (0, 1], such as 0.6", target)
+
+
 def to_target(
     lines: Sequence[Line], target: float | None, scale: Scale = ACCURACY
 ) -> dict[str, Metric]:
-    """The costs of a run up to the first test at or above the target; costs of zero are left out."""
+    """The costs of a run up to the first test that reaches the target; costs of zero are left out.
+
+    Empty for a run that does not reach it.
+    """
     if target is None:
         return {}
     spent = dict.fromkeys(COSTS, 0.0)
@@ -44,5 +54,30 @@ def to_target(
         for name, cost in COSTS.items():
             spent[name] += cost(line)
         if (score := scale.value(line)) is not None and scale.is_reached(score, target):
-            break
-    return {name: total for name, total in spent.items() if total}
+            return {name: total for name, total in spent.items() if total}
+    return {}
+
+
+def by_seed(runs: Mapping[int, Mapping[str, Metric]]) -> Mapping[int, Mapping[str, Metric]]:
+    """The costs to the target of the runs of a setting: of none, unless all of them reach it.
+
+    The mean over the seeds that do would be that of the lucky ones.
+    """
+    return runs if all(runs.values()) else {seed: {} for seed in runs}
+
+
+def missed(
+    target: float, rows: Sequence[tuple[str, Sequence[Sequence[Line]]]], scale: Scale
+) -> list[str]:
+    """A sentence about settings, given by name with their runs, of which a run misses the target."""
+    found = [
+        f"{name} ({reached} of {len(runs)} seeds)"
+        for name, runs in rows
+        if (reached := sum(bool(to_target(lines, target, scale)) for lines in runs)) < len(runs)
+    ]
+    if not found:
+        return []
+    return [
+        f"Not every run reaches {scale.aim(target)}: {'; '.join(found)}. Those settings have no number of "
+        "rounds to it."
+    ]

@@ -15,7 +15,7 @@ from fedtide.training.explain import explained
 
 MOST_ROUNDS, MOST_DRAWS = 1000, 10**6  # that are drawn beforehand: rounds, and clients x rounds
 
-Settings = Sequence[tuple[str, Experiment]]  # the cells of a study by their labels, with one seed
+Settings = Sequence[tuple[str, Experiment]]  # the cells of a study by their names, with one seed
 
 
 def preflight(settings: Settings) -> list[str]:

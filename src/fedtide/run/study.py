@@ -17,11 +17,13 @@ from fedtide.measure.names import names
 from fedtide.measure.problems import references, split
 from fedtide.measure.recovery import Recovery
 from fedtide.measure.scale import Scale
+from fedtide.measure.targets import check_target
 from fedtide.record.folder import labelled
 from fedtide.record.settings import plain
 from fedtide.run.experiment import Experiment
 from fedtide.run.origin import NO_MATTER
 from fedtide.run.ranges import Ranges, Tune
+from fedtide.show.columns import check_columns
 from fedtide.show.trackers import Tracker
 
 MOST_LETTERS = 100  # of a study's name
@@ -68,6 +70,8 @@ class Study:
     question: str = ""
     transition_rounds: int = 10
     recovery: Recovery = field(default_factory=Recovery)
+    target: float | None = None  # the score of "rounds to 60 %"; None: one that every run reaches
+    columns: tuple[str, ...] = ()  # metrics that tables show; empty: those that say something
     published: tuple[Mapping[str, Any], ...] = ()
     track: tuple[Tracker, ...] = ()
     source: str = ""  # the study file as it is run
@@ -92,6 +96,8 @@ class Study:
             "the same in all settings of a study, so that they can be compared",
             [[scale.name for scale in found] for found in scores],
         )
+        check_target(self.target, self.scale)
+        check_columns(self.columns, Scale.all_of(self.cells[0].experiment.task))
         grid = [cell.settings for cell in self.cells]
         references(split(grid, described(self)["cells"]), grid, self.recovery)
         distinct = len(set(self.seeds)) == len(self.seeds)
@@ -104,9 +110,9 @@ class Study:
 
     @property
     def settings(self) -> list[tuple[str, Experiment]]:
-        """Every cell by its label, with the first seed."""
-        seed = self.seeds[0]
-        return [(cell.label, replace(cell.experiment, seed=seed)) for cell in self.cells]
+        """Every cell by its name, with the first seed."""
+        seed, named = self.seeds[0], self.names
+        return [(named[cell.label], replace(cell.experiment, seed=seed)) for cell in self.cells]
 
     @property
     def names(self) -> dict[str, str]:
@@ -155,6 +161,8 @@ def about(study: Study, name: str = "") -> dict[str, Any]:
         "question": study.question,
         "transition_rounds": study.transition_rounds,
         "recovery": asdict(study.recovery),
+        "target": study.target,
+        "columns": list(study.columns),
         "seeds": list(study.seeds),
         "cells": [
             {

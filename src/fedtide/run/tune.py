@@ -14,7 +14,7 @@ from typing import Any
 
 from fedtide.core.errors import ConfigError, TrainingError, needs
 from fedtide.core.kinds import expect
-from fedtide.measure.cautions import MADE
+from fedtide.measure.provenance import MADE
 from fedtide.record.folder import StudyFolder, slug
 from fedtide.record.settings import differences
 from fedtide.run.crew import Crew

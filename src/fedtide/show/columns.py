@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from fedtide.core.errors import choices, require
 from fedtide.measure.results import ResultRow, Results, SeedSpread
 from fedtide.measure.scale import ACCURACY, Scale
 
@@ -141,6 +142,22 @@ OTHERS = (
     Column("joules", "energy (J)", "joules", min, mean_alone),
     Column("wall_seconds", "wall time (s)", "seconds", None, mean_alone),
 )
+ON_REQUEST = (  # metrics that only tables with chosen columns show
+    Column("loss", "test loss", "loss", min, measured),
+    Column("accumulated_gain", "gain of the reference", "gain", None, measured),
+    Column("waiting_seconds", "simulated s that clients wait", "seconds\nwaited", min, amount),
+    Column("client_spread", "spread over clients", "client\nspread", min, measured),
+    Column("personal_spread", "spread after fine-tuning", "tuned\nspread", min, measured),
+    Column("personal_gain", "gain of fine-tuning", "tuning\ngain", max, measured),
+    Column("starts", "starts", "starts", None, amount),
+    Column("gradient_rounds", "gradient rounds", "gradient\nrounds", min, amount),
+    Column("broadcasts", "broadcasts", "broad-\ncasts", min, amount),
+    Column("uploads", "uploads", "uploads", min, amount),
+    Column("bytes_down", "downloaded (MB)", "MB down", min, megabytes),
+    Column("steps", "local steps", "steps", min, amount),
+    Column("stragglers", "stragglers", "strag-\nglers", min, amount),
+    Column("stored_floats", "stored numbers", "stored", min, amount),
+)
 MAY_BE_ZERO = {  # left out if zero for every setting
     "latency",
     "joules",
@@ -154,8 +171,34 @@ WAITS = {"waiting_rounds", "unserved"}
 TO_TARGET = {"rounds_to_target", "seconds_to_target", "joules_to_target"}
 
 
+def check_columns(names: Sequence[str], scales: Sequence[Scale]) -> None:
+    """Raise a `ConfigError` unless these are metrics that tables of a study can show."""
+    known = [column.metric for column in (*columns(scales), *ON_REQUEST)]
+    for name in names:
+        require(name in known, "columns", "metrics of a study", name, choices(name, known))
+
+
 def result_columns(results: Results) -> list[Column]:
-    """The metrics that say something about this study."""
+    """The columns that the study names, else the metrics that say something about it."""
+    known = columns(results.scales)
+    if results.columns:
+        check_columns(results.columns, results.scales)
+        by_metric = {column.metric: column for column in (*known, *ON_REQUEST)}
+        chosen = [by_metric[name] for name in results.columns]
+    else:
+        hidden = _hidden(results)
+        chosen = [c for c in known if c.metric not in hidden and _is_known(results.rows, c.metric)]
+    target = results.scale.aim(results.target) if results.target else "the target"
+    return [
+        column._replace(
+            title=column.title.format(target=target), short=column.short.format(target=target)
+        )
+        for column in chosen
+    ]
+
+
+def _hidden(results: Results) -> set[str]:
+    """Metrics that say nothing about this study, or say what others say better."""
     rows, scale = results.rows, results.scale
     hidden: set[str] = set()
     if any(scale.metric("transition_") in row.numbers for row in rows):
@@ -168,17 +211,7 @@ def result_columns(results: Results) -> list[Column]:
         hidden |= TO_TARGET  # nothing to compare with
     elif results.target:
         hidden |= {"latency", "joules"}  # the costs to the target say more than those of the run
-    target = ""
-    if results.target:
-        is_share = scale.is_accuracy
-        target = f"{100 * results.target:.0f} %" if is_share else f"{results.target:g}"
-    return [
-        column._replace(
-            title=column.title.format(target=target), short=column.short.format(target=target)
-        )
-        for column in columns(results.scales)
-        if column.metric not in hidden and _is_known(rows, column.metric)
-    ]
+    return hidden
 
 
 def _waits_as_it_recovers(row: ResultRow) -> bool:

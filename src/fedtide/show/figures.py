@@ -108,7 +108,7 @@ def drawings(chart: Chart) -> Iterator[Drawing]:
 def draw(canvas: Canvas, drawing: Drawing) -> None:
     """Draw a Plotly figure with matplotlib."""
     axes = canvas.subplots()
-    traces = [trace for trace in drawing.traces if trace.get("visible", True)]
+    traces = drawing.traces  # of all settings: the report hides some of many, paper has no buttons
     layout = drawing.layout
     _sessions(axes, layout)
     bars = [trace for trace in traces if trace.get("type") == "bar"]

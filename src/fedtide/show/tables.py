@@ -12,6 +12,7 @@ from typing import Any, Literal
 from fedtide.measure.results import ResultRow, Results
 from fedtide.measure.scale import Scale
 from fedtide.measure.statistics import LEVEL, Paired
+from fedtide.record.folder import word
 from fedtide.record.line import Line, leaves
 from fedtide.show.columns import Entry, result_columns
 from fedtide.show.report.pairs import beside_best
@@ -166,8 +167,9 @@ def _spread(results: Results) -> str:
 
 
 def results_csv(results: Results) -> str:
-    """One line per setting: every metric's mean and standard deviation over the seeds."""
+    """One line per setting: mean and standard deviation over the seeds of all metrics, or the chosen ones."""
     names = list(dict.fromkeys(name for row in results.rows for name in row.numbers))
+    names = results.columns or names
     head = [f"{name}_{part}" for name in names for part in ("mean", "std")]
     lines = [
         [*_settings(results, row), len(row.finished), *_numbers(row, names)] for row in results.rows
@@ -215,7 +217,7 @@ def _lines(results: Results) -> Iterator[Line]:
 
 
 def _settings(results: Results, row: ResultRow) -> list[str]:
-    return [row.words.get(key, "") for key in results.keys]
+    return [word(row.settings.get(key, "")) for key in results.keys]
 
 
 def _numbers(row: ResultRow, names: Sequence[str]) -> Iterator[float | None]:

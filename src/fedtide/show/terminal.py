@@ -22,6 +22,7 @@ from fedtide.record.folder import StudyFolder
 from fedtide.record.line import Line
 from fedtide.record.line import Progress as News
 from fedtide.show.columns import Column, Entry, marked, result_columns
+from fedtide.show.report.pairs import beside_best, pair_row, titles
 
 WIDTH = 80  # characters of a terminal, unless it is known
 ROOMY = 24  # characters for a setting before columns of numbers are left out for it
@@ -55,6 +56,7 @@ SPARE = (
     "recovery_rounds",
 )
 NAMED = 3  # folders of other runs
+MOST_PAIRS = 12  # rows of the table of differences
 ROUNDING = 1e-9  # relative: a smaller standard deviation is rounding
 
 
@@ -172,8 +174,8 @@ def result_table(found: Results, width: int = WIDTH) -> Table:
     if sum(full) + _width(columns) > width and len(heads) > 1:
         heads, lines = ["setting"], [[found.name(row)] for row in found.rows]
     hidden = []
-    others = (c.metric for c in reversed(columns) if c.metric != found.scale.metric(""))
-    for metric in [*SPARE, *others]:
+    others = [c.metric for c in reversed(columns) if c.metric != found.scale.metric("")]
+    for metric in found.columns[::-1] or [*SPARE, *others]:  # of chosen ones, the last ones first
         if sum(_setting_widths(heads, lines, ROOMY)) + _width(columns) > width:
             hidden += [column.title for column in columns if column.metric == metric]
             columns = {c: entries for c, entries in columns.items() if c.metric != metric}
@@ -209,6 +211,41 @@ def _width(columns: Mapping[Column, Sequence[Entry]]) -> int:
     """The characters that columns take, with three spaces each, and the table's edges."""
     texts = [[*c.short.split("\n"), *(e.text for e in entries)] for c, entries in columns.items()]
     return 2 + sum(3 + max(map(len, column)) for column in texts)
+
+
+def pair_table(found: Results, width: int = WIDTH) -> Table | None:
+    """By how much the best setting is ahead of each other one, the nearest first.
+
+    None if there are fewer than two others, of which a sentence tells, or several problems.
+    """
+    if len(found.problems) != 1 or not found.compared:
+        return None
+    metric, scale = found.compared[0], found.scale
+    beside = beside_best(found, metric, found.problems[0].rows)
+    if len(beside) < 2:
+        return None
+    best = found.name(next(row for row in found.rows if row.number not in beside and row.final))
+    gaps = {
+        n: (-pair.difference if pair.first == n else pair.difference) for n, pair in beside.items()
+    }
+    order = sorted(beside, key=lambda number: gaps[number])[:MOST_PAIRS]
+    unit = ", in points" if scale.is_accuracy else ""
+    more = len(beside) - len(order)
+    table = Table(
+        title=f"How far {best} is ahead: {titles(scale)[metric]}{unit}",
+        title_justify="left",
+        caption=f"In the report: {more} more." if more else None,
+        caption_justify="left",
+        box=SIMPLE_HEAD,
+    )
+    table.add_column("ahead of", overflow="fold")
+    for head in ("by", "95 % interval", "p (Holm)", "more seeds\nneeded"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for number in order:
+        row = pair_row(found, metric, beside[number], gaps[number])
+        told = (row.difference, row.interval, row.p_holm, row.more)
+        table.add_row(Text(found.name(found.rows[number])), *told)
+    return table
 
 
 def costs(

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import gzip
+import re
 from base64 import b64encode
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from plotly.offline import get_plotlyjs
 
 from fedtide.measure.cautions import empty_rounds
 from fedtide.measure.results import ResultRow, Results
+from fedtide.measure.targets import COSTS
 from fedtide.record.files import write_text
 from fedtide.record.folder import StudyFolder
+from fedtide.show.columns import result_columns
 from fedtide.show.report.changes import change_charts, recovery_words
 from fedtide.show.report.charts import (
     AT_CAP,
@@ -42,6 +45,8 @@ from fedtide.show.tables import results_csv, rounds_csv
 
 __all__ = ["write_report"]
 
+CHECKSUM = 8  # digits of a checksum that are shown
+CHECKSUMS = re.compile(r"[0-9a-f]{32}")
 CSV_ROUNDS = 8_000  # lines of rounds.csv inside the page; with more, some rounds are left out
 
 
@@ -89,7 +94,7 @@ def page(found: Results, source: str) -> str:
         comparisons=comparisons(found),
         search=found.search,
         search_rows=search_rows(found.search, rows),
-        facts=facts(found),
+        **_explained(found),
         sections=drawn,
         figures={chart.key: _figure(chart) for part in drawn for chart in part.charts},
         legend=_legend(rows),
@@ -173,6 +178,51 @@ def facts(found: Results) -> dict[str, Any]:
     }
     environment = found.about.get("environment", {})
     return {name: value for name, value in {**listed, **environment}.items() if value}
+
+
+def _explained(found: Results) -> dict[str, Any]:
+    """What the numbers are about and what made them."""
+    return {"facts": facts(found), "aim": _aim(found), "made": made_rows(found)}
+
+
+def _aim(found: Results) -> str:
+    """What the table says about the score to reach, if it does."""
+    shown = any(column.metric in COSTS for column in result_columns(found))
+    if not (shown and found.target):
+        return ""
+    known = (
+        "a setting has a number if all its seeds do"
+        if found.about.get("target")
+        else "every run does"
+    )
+    return (
+        f"Rounds to {found.scale.aim(found.target)}: until the first test that reaches it; {known}."
+    )
+
+
+class MadeRows(NamedTuple):
+    """What made the results of every setting, one column for each kind of origin."""
+
+    keys: Sequence[str]
+    rows: Sequence[tuple[str, Sequence[str]]]
+
+
+def made_rows(found: Results) -> MadeRows:
+    """Versions and checksums by setting; checksums are cut to what tells them apart."""
+    keys = list(dict.fromkeys(key for row in found.rows for key in row.made_by))
+    rows = [
+        (
+            found.name(row),
+            [" and ".join(map(_cut, row.made_by.get(k, "").split(" and "))) for k in keys],
+        )
+        for row in found.rows
+        if row.made_by
+    ]
+    return MadeRows([key.replace("_", " ") for key in keys], rows)
+
+
+def _cut(value: str) -> str:
+    return value[:CHECKSUM] if CHECKSUMS.fullmatch(value) else value
 
 
 def _range(numbers: set[int]) -> str:

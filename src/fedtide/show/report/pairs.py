@@ -41,20 +41,21 @@ class PairRow(NamedTuple):
 def pair_rows(results: Results) -> list[PairRow]:
     """Every comparison of the study, the largest differences first."""
     return [
-        _row(results, titles(results.scale)[metric], pair)
+        pair_row(results, metric, pair, pair.difference)
         for metric, pairs in results.pairs.items()
         for pair in sorted(pairs, key=lambda pair: -pair.difference)
     ]
 
 
-def _row(results: Results, metric: str, pair: Paired) -> PairRow:
-    low, high = pair.difference - pair.margin, pair.difference + pair.margin
+def pair_row(results: Results, metric: str, pair: Paired, gap: float) -> PairRow:
+    """A comparison in words; `gap` is its difference, with the sign that is to be shown."""
+    low, high = gap - pair.margin, gap + pair.margin
     factor, form = results.scale.factor, "+.1f" if results.scale.is_accuracy else "+.3g"
     return PairRow(
-        metric,
+        titles(results.scale)[metric],
         results.name(results.rows[pair.first]),
         results.name(results.rows[pair.second]),
-        f"{factor * pair.difference:{form}}",
+        f"{factor * gap:{form}}",
         f"{factor * low:{form}} to {factor * high:{form}}",
         probability(pair.p_holm),
         NONE if pair.p_permutation is None else probability(pair.p_permutation),

@@ -90,7 +90,8 @@ def comparisons(results: Results) -> list[Comparison]:
     found = []
     for published in results.about.get("published", []):
         rows = [row for row in results.rows if fits(published.get("settings", {}), row.settings)]
-        found += [_compared(row, published) for row in rows] or [_compared(None, published)]
+        known = [_compared(row, published, results.name(row)) for row in rows]
+        found += known or [_compared(None, published)]
     return sorted(found, key=lambda comparison: comparison.ours == NONE)
 
 
@@ -125,12 +126,12 @@ def _metric(published: Mapping[str, Any]) -> str:
     return str(published.get("metric", "accuracy"))
 
 
-def _compared(row: ResultRow | None, published: Mapping[str, Any]) -> Comparison:
+def _compared(row: ResultRow | None, published: Mapping[str, Any], name: str = "") -> Comparison:
     metric = _metric(published)
     is_share = metric.endswith("accuracy")
     ours = row.numbers.get(metric) if row else None
     paper = value if isinstance(value := published.get("value"), int | float) else None
-    label = row.label if row else ", ".join(_pairs(published.get("settings", {})))
+    label = name or ", ".join(_pairs(published.get("settings", {})))
     return Comparison(
         label + ("" if row is None or row.final else " (so far)"),
         metric.replace("_", " ") + (" (%)" if is_share else ""),
