@@ -52,3 +52,8 @@ def share_of(engine, t, ids):
 def timeless(lines):
     """The lines of a journal without wall time."""
     return [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
+
+
+def study_files(folder):
+    """Every study file in a folder and its folders; published numbers of papers are none."""
+    return sorted(path for path in folder.rglob("*.toml") if path.name != "published.toml")

@@ -16,11 +16,13 @@ from fedtide.data.partition import Dirichlet, Iid
 from fedtide.models.dense import Mlp
 from fedtide.population.sessions import Alternating, Pattern
 from fedtide.run.kinds import KINDS
+from fedtide.starts.trigger import Always
 from fedtide.training.optimisers import Sgd
 from fedtide.training.schedules import Poly
+from tests.worlds import study_files
 
 BASE = {"train": {"steps": 5}}
-STUDIES = sorted(path for path in Path("studies").rglob("*.toml") if path.stem != "published")
+STUDIES = study_files(Path("studies"))
 
 
 def experiment(**sections):
@@ -51,6 +53,23 @@ def test_a_word_is_short_for_a_kind():
     e = experiment(data={"partition": "iid"}, algorithm={"kind": "fedavg", "server": "adam"})
     assert e.data.partition == Iid()
     assert e.algorithm.server == ServerAdam()
+
+
+def test_settings_without_a_kind_are_for_every_kind_of_the_grid():
+    starts = ["previous", {"kind": "soup", "margin": 3.0}, "cold"]
+    study = config.study(
+        "s", {**BASE, "start": {"trigger": "always"}, "compare": {"start": starts}}
+    )
+    assert [type(cell.experiment.start.trigger) for cell in study.cells] == [Always] * 3
+    assert study.cells[1].experiment.start.margin == 3
+    named = {
+        **BASE,
+        "start": {"kind": "soup", "margin": 3.0},
+        "compare": {"start": ["previous", "soup"]},
+    }
+    assert (
+        config.study("s", named).cells[1].experiment.start.margin != 3
+    )  # another kind: nothing is kept
 
 
 def test_lambda_is_written_as_in_the_paper():

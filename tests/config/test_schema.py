@@ -7,9 +7,9 @@ import jsonschema
 import pytest
 
 from fedtide.config.schema import study_schema
+from tests.worlds import study_files
 
-FILES = (Path(__file__).parent.parent.parent / "studies").rglob("*.toml")
-STUDIES = sorted(path for path in FILES if path.stem != "published")
+STUDIES = study_files(Path(__file__).parents[2] / "studies")
 
 
 @pytest.fixture(scope="module")

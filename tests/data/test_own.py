@@ -1,6 +1,7 @@
 """A user's own tensors, torch datasets and Hugging Face datasets."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import IterableDataset, TensorDataset
 
+import fedtide
 from fedtide.core.errors import DataError
 from fedtide.data.own import from_huggingface, from_tensors, from_torch
 
@@ -160,3 +162,17 @@ def test_hugging_face_mistakes():
     uneven = split(image=narrow + wide, label=[0, 1])
     with pytest.raises(DataError, match="of one shape"):
         from_huggingface(uneven, uneven)
+
+
+class Halved(fedtide.Data):
+    """A user's source: every second example of a dataset."""
+
+    def load(self):  # type: ignore[no-untyped-def]
+        whole = super().load()
+        half = whole.train.some(torch.arange(0, len(whole.train), 2))
+        return replace(whole, train=half)
+
+
+def test_a_checksum_is_of_what_a_class_of_a_user_loads() -> None:
+    assert Halved().checksum() == Halved().load().checksum()
+    assert Halved().checksum() != fedtide.Data().checksum()

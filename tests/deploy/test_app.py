@@ -46,7 +46,7 @@ def test_the_app_is_one_that_flower_takes(tmp_path, monkeypatch):
     client = importlib.import_module("two_words_app.client_app")
     assert type(server.app).__name__ == "ServerApp"
     assert type(client.app).__name__ == "ClientApp"
-    assert not sys.modules["two_words_app.data"].OWN
+    assert not client.app.prepared.hook.OWN
 
 
 def test_the_hook_as_it_is_written_reads_a_file(tmp_path, monkeypatch):

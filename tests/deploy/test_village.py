@@ -1,7 +1,11 @@
 """The server's loop and real ClientApps, with a mailbox in place of the network."""
 
+import importlib
 import json
+import re
+import shutil
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import dp_accounting
@@ -17,11 +21,14 @@ from fedtide.core.trees import leaves
 from fedtide.data.holdings import distribute
 from fedtide.deploy import roster as roster_module
 from fedtide.deploy.client import NodeState
+from fedtide.deploy.events import Events
 from fedtide.deploy.roster import Roster
 from fedtide.deploy.server import deployed, going_on, serve
+from fedtide.deploy.template import init
 from fedtide.engines.kinds import FlowerSettings
 from fedtide.population.process import Participation
 from fedtide.record.checkpoint import Checkpoints
+from fedtide.record.deployment import newest
 from fedtide.record.folder import StudyFolder
 from fedtide.run.execute import run_study
 from tests.deploy.village import SHARE, Clock, Village
@@ -499,3 +506,114 @@ def test_nobody_comes(tmp_path, clock):
     with pytest.raises(EngineError, match="Start the SuperNodes"):
         serve(study, Village(tmp_path, {}), SHARE, tmp_path / "out")
     assert clock.now < 5
+
+
+def broken(where):
+    """A hook whose data.py fails, as a module of an app."""
+
+    def of_client(settings):
+        if settings["partition-id"] in where:
+            raise KeyError("the column 'age'\nfedtide: done: elsewhere")
+        return own
+
+    examples = (np.zeros((20, 64), np.float32), np.arange(20) % 10)
+    own = (examples, examples)
+    return SimpleNamespace(
+        OWN=True, CLASSES=10, VOCABULARY=0, of_client=of_client, of_server=lambda: None
+    )
+
+
+def test_an_error_in_data_py_is_named_at_once(tmp_path):
+    """Type, file and line; what it says only if the client shares it, on one line."""
+    study = written(tmp_path)
+    shared = {70: {"partition-id": 0, "share_errors": True}, 71: {"partition-id": 1}}
+    village = Village(tmp_path, shared, broken({0, 1}))
+    with pytest.raises(EngineError, match="must introduce itself") as caught:
+        serve(study, village, broken({0, 1}), tmp_path / "out", 2)
+    place = r"client [01]: KeyError at test_village.py:\d+, in of_client"
+    said = str(caught.value)
+    assert len(re.findall(place, said)) == 2
+    assert said.count("the column") == 1
+    assert "\n" not in said
+    _, state = newest(tmp_path / "out")
+    assert state.ended == "failed"
+    assert len([words for words in state.news if "cannot take part: client" in words]) == 2
+
+
+def test_a_client_that_fails_does_not_stop_the_others(tmp_path):
+    study = written(tmp_path, rounds=1, flower='deadline = 5, tests = "clients"')
+    hook = broken({1})
+    serve(study, Village(tmp_path, NODES, hook), hook, tmp_path / "out", 3)
+    _, state = newest(tmp_path / "out")
+    assert state.ended == "done"
+    assert {client for client, about in state.clients.items() if about.here} == {0, 2}
+    assert any("client 1: KeyError" in words for words in state.news)
+
+
+def test_more_clients_than_the_population(tmp_path):
+    study = written(tmp_path)
+    with pytest.raises(ConfigError, match=r"at most 3, the population of the study\. Got 4"):
+        serve(study, Village(tmp_path, NODES), SHARE, tmp_path / "out", 4)
+
+
+def test_a_client_that_leaves_is_not_waited_for(tmp_path, clock):
+    """It says goodbye in the middle of a round: the round ends long before its deadline."""
+    study = written(tmp_path, "fedavg", rounds=2, flower="deadline = 1000, misses = 9")
+    village = Village(tmp_path, NODES)
+    village.before = in_round(1, lambda message: village.absent.add(CLIENT_1))
+    lines = run(experiment(study, village)).rounds
+    assert [line["cohort"] for line in lines] == [3, 2]
+    assert clock.now < 10
+
+
+def test_waits_are_mentioned(tmp_path, clock, monkeypatch):
+    """What is waited for is said every few seconds."""
+    monkeypatch.setattr("fedtide.deploy.events.monotonic", clock.monotonic)
+    study = written(tmp_path, rounds=1, flower="deadline = 30, minimum = 1").cells[0].experiment
+    village = Village(tmp_path, NODES)
+    village.before = in_round(0, lambda message: village.asleep.add(CLIENT_1))
+    said = []
+    roster = Roster(village, study.engine.flower, 3, Events(say=said.append))
+    roster.gather(3)
+    run(deployed(0, study, roster, SHARE))
+    waits = [words for words in said if "waiting for clients [1]" in words]
+    assert 7 <= len(waits) <= 10
+    assert said[-1] == "client 1 has left: it was silent until the deadline"
+
+
+def test_a_broadcast_is_packed_once(tmp_path):
+    """The messages of a round share the arrays of the broadcast."""
+    study = written(tmp_path, rounds=1)
+    village = Village(tmp_path, NODES)
+    sent, push = [], village.push_messages
+
+    def noted(messages):
+        sent.append([m.content for m in messages])
+        return push(messages)
+
+    village.push_messages = noted
+    run(experiment(study, village))
+    rounds = [each for each in sent if each and "arrays" in each[0]]
+    assert all(content["arrays"] is each[0]["arrays"] for each in rounds for content in each)
+    assert {content["config"]["client"] for content in rounds[0]} == {0, 1, 2}
+
+
+CLINICS = Path(__file__).parents[2] / "examples" / "three_clinics"
+
+
+def test_the_example_with_csv_files(tmp_path, monkeypatch):
+    """Three clients with files of their own, as a newcomer would copy them."""
+    init(CLINICS / "clinics.toml", tmp_path / "app", CLINICS / "data.py")
+    monkeypatch.syspath_prepend(str(tmp_path / "app"))
+    hook = importlib.import_module("clinics_app.data")
+    nodes = {
+        70 + n: {"partition-id": n, "file": str(CLINICS / f"clinic-{n}.csv")} for n in range(3)
+    }
+    shutil.copy(CLINICS / "clinics.toml", tmp_path / "study.toml")
+    study = config.load(tmp_path / "study.toml")
+    folder = serve(study, Village(tmp_path, nodes, hook), hook, tmp_path / "out", 3)
+    (lines,) = (lines for cell in StudyFolder(folder).journals() for lines in cell.runs.values())
+    assert len(lines) == 20
+    assert lines[-1]["accuracy"] > 0.88
+    _, state = newest(tmp_path / "out")
+    assert [state.clients[n].examples for n in range(3)] == [120, 144, 191]

@@ -161,8 +161,8 @@ def test_a_study_that_stopped_has_it_in_its_report(tmp_path):
 
 
 def test_rounds_without_a_client_by_hand():
-    some = [{"cohort": 0 if t < 2 else 5} for t in range(10)]
-    few = [{"cohort": 0 if t < 1 else 5} for t in range(20)]
+    some = [{"cohort": 0 if t < 2 else 5, "session": 0} for t in range(10)]
+    few = [{"cohort": 0 if t < 1 else 5, "session": 0} for t in range(20)]
     assert cautions([("a", {1: some, 2: some}), ("b", {1: few})]) == [
         "No client took part in 4 of 20 rounds with a: the model stood still there."
     ]
@@ -170,6 +170,15 @@ def test_rounds_without_a_client_by_hand():
     assert many[0].endswith(
         "in 2 of 10 rounds with c; and 2 more settings: the model stood still there."
     )
+
+
+def test_starts_after_which_nothing_was_tested():
+    """Three sessions of two rounds, tested in the first and the last round: one of two starts."""
+    lines = made_run([0.5, None, None, None, None, 0.5], per_session=2)
+    for line in lines:
+        line["loss"] = None if line["accuracy"] is None else 0.5
+    (told,) = cautions([("a", {1: lines})])
+    assert told.startswith("The model was not tested after 1 of 2 starts")
 
 
 def test_the_report_tells_of_rounds_without_a_client(tmp_path):

@@ -2,7 +2,15 @@
 
 import pytest
 
-from fedtide.measure.recovery import Recovery, accumulated_gain, against, stays, time_to_reach
+from fedtide.measure import recovery
+from fedtide.measure.recovery import (
+    Recovery,
+    accumulated_gain,
+    against,
+    stays,
+    time_to_reach,
+)
+from fedtide.measure.scale import Scale
 from fedtide.measure.windows import Window, evaluated, transition_scores, windows
 from tests.measure.journals import lines
 
@@ -133,6 +141,26 @@ def test_a_client_that_returns_waits_again():
     moved(run[1], 0, since_0=1)
     moved(run[2], 1, since_0=1)
     assert list(stays(run)) == [(Window(2, 4), 1)]
+
+
+def test_journals_that_do_not_say_when_clients_had_come_know_no_waits():
+    run = lines([0.1], [0.4, 0.6, 0.8])
+    moved(run[0], 2)
+    moved(run[1], 2, since_0=1)
+    moved(run[2], 1, since_1=1)
+    assert "waiting_rounds" in compared(run, run)
+    del run[2]["left"]["since"]
+    assert "waiting_rounds" not in compared(run, run)
+
+
+def test_a_reference_that_gets_worse_than_untrained_recovers_at_its_best():
+    """Smaller is better: untrained 10, then 14, 12, 12. The target is 12 and not 10 + 0.95 * 2."""
+    error = Scale("error", larger=False)
+    run = [
+        line | {"score": score, "untrained_score": 10.0}
+        for line, score in zip(lines([0.1], [0.1, 0.1, 0.1]), (10.0, 14.0, 12.0, 12.0), strict=True)
+    ]
+    assert recovery.TestedRun(run, evaluated(run, error)).target(Window(1, 4), 0.95, error) == 12.0
 
 
 def test_journals_without_arrivals_know_no_waits():

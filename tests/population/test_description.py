@@ -53,7 +53,7 @@ def test_the_command(tmp_path):
     done = CliRunner().invoke(app, [*command, "--picture", str(tmp_path / "visits.png")])
     assert done.exit_code == 0, done.output
     for words in (
-        "(0 = zoe, 1 = adam, 2 = mia)",
+        "2 (0 = zoe, 1 = adam)",
         "6 of 10 minutes, 2026-03-02 08:00 to 2026-03-02 09:00 (UTC)",
         "1 of the visits: shorter than a round",
         "round_minutes = 10 }",

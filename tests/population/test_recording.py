@@ -142,9 +142,10 @@ WRONG = {
     "client,client,arrive,leave\n0,0,0,3\n": "it must have one column 'client'. Got 2",
     "client,arrive,leave\n0,0,\n0,5,2026-01-01\n": "line 3: leave must be a number",
     "client,arrive,leave\n0,-1,3\n": "line 2: arrive must be a whole round",
-    "client,arrive,leave\n0,0,3\n,1,3\n": "line 3: client must be the name of a client",
+    "client,arrive,leave\n0,0,3\n,1,3\n": "line 3: client must be a name or a number. Got nothing",
     "client,arrive,leave\n0,2026-01-01,2026-01-02\n": "population.round_minutes must be the length",
-    "client,arrive,leave\n0,0,3\n1,2\n": "line 3: it must have 3 fields|Expected 3 columns, got 2",
+    "client,arrive,leave\n0,0,3\n1,2\n": "line 3: it must have 3 fields. Got 2",
+    "client,arrive,leave\n0,03.02.2026,3\n": r"line 2: arrive must be a date such as \S+ \S+\. Got '03",
 }
 
 
@@ -159,6 +160,33 @@ def test_visits_that_meet_begin_no_session(reader, tmp_path):
 def test_numbers_in_gaps_are_their_own_names(reader, tmp_path):
     found = of(tmp_path, "client,arrive,leave\n1,0,3\n11,1,4\n").recording()
     assert found.names.tolist() == [str(n) for n in range(12)]
+
+
+def test_names_are_the_same_with_spaces_around_them(reader, tmp_path):
+    trace = of(tmp_path, "client,arrive,leave\nanna,0,3\n anna ,4,6\nbert,0,2\n")
+    assert trace.recording().names.tolist() == ["anna", "bert"]
+    assert trace.recording().visits.client.tolist() == [0, 0, 1]
+
+
+def test_clients_without_a_visit_that_counts_get_no_number(reader, tmp_path):
+    """Bert's only visit lies between the beginnings of two rounds."""
+    text = "client,arrive,leave\nanna,0,600\nbert,70,100\nclara,60,600\n"
+    found = of(tmp_path, text, round_minutes=1).recording()
+    assert found.names.tolist() == ["anna", "clara"]
+    assert found.sizes == (2,)
+
+
+def test_a_wrong_date_does_not_make_a_trace_of_decades(reader, tmp_path):
+    rows = "a,2026-03-02 08:00,2026-03-02 09:00\nb,1970-03-02 08:00,1970-03-02 09:00\n"
+    with pytest.raises(DataError, match="line 2: arrive must be within 10,000,000 rounds"):
+        of(tmp_path, "client,arrive,leave\n" + rows, round_minutes=1)
+
+
+def test_times_at_the_beginning_of_a_round_belong_to_it(reader, tmp_path):
+    """Rounds of 1.8 seconds; 60 * 0.03 is a little less."""
+    rows = "".join(f"c{n},{n * 1.8},180\n" for n in range(5))
+    found = of(tmp_path, "client,arrive,leave\n" + rows, round_minutes=0.03).recording()
+    assert found.visits.arrive.tolist() == [0, 1, 2, 3, 4]
 
 
 def test_dates_with_nanoseconds(reader, tmp_path):

@@ -43,7 +43,7 @@ def test_what_was_taken_and_what_it_brought(study):
     assert story.beside == "previous"
     fresh, mix, stays = story.events
     assert (fresh.source, stays.source) == ("the untrained model", "the current model")
-    assert mix.source == "that of round 2 (75%), that of round 4 (25%)"
+    assert mix.source == "that of round 2 (75%), the current model (25%)"
     assert [one.beyond for one in story.events] == pytest.approx([0.4, -0.1, 0])
     assert fresh.moves == (3, 0, 1)
     assert mix.moves == (3, 1, 1)
@@ -81,7 +81,8 @@ def test_models_of_an_archive_and_of_many_sessions():
     for number, entry in enumerate(lines[::2]):
         entry["start"] = 9 + number  # the run goes on from an archive
     lines[2] |= {"start_from": [7, 3, 4, 5, 9], "start_weights": [0.4, 0.3, 0.1, 0.1, 0.1]}
-    first, *_ = events(lines, [], 2, ACCURACY)
+    opening, first, *_ = events(lines, [], 2, ACCURACY)
+    assert opening.t == 0  # a choice among the models of the archive
     assert first.source == (
         "model 7 of the archive (40%), model 3 of the archive (30%), model 4 of the archive (10%), 2 more"
     )

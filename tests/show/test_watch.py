@@ -318,3 +318,32 @@ def test_much_is_told_in_parts(runs, monkeypatch):
             break
     monkeypatch.undo()
     assert events == FollowedStudies(runs).study("small/1", "", 0)["events"]
+
+
+EVENTS = """
+{"time": 5.0, "event": "server", "pid": 1, "study": "small", "host": "here"}
+{"time": 6.0, "event": "arrived", "client": 0, "examples": 30}
+{"time": 6.5, "event": "arrived", "client": 2, "examples": 20}
+{"time": 7.0, "event": "refused", "why": "client 1: KeyError at data.py:3, in of_client"}
+{"time": 7.1, "event": "begun", "folder": "1"}
+{"time": 7.2, "event": "asked", "kind": "train", "clients": [0, 2]}
+{"time": 7.7, "event": "replied", "client": 0, "seconds": 0.5}
+{"time": 8.0, "event": "left", "client": 2, "why": "it is no longer connected"}
+{"time": 8.5, "event": "asked", "kind": "train", "clients": [0]}
+{"time": 9.0, "event": "repl"""
+
+
+def test_the_clients_of_a_deployment(runs):
+    """A line that is being written is not read yet; a simulation has no such part."""
+    assert FollowedStudies(runs).study("small/1", "", 0)["deployment"] is None
+    (runs / "small" / "deployment.jsonl").write_text(EVENTS.lstrip())
+    told = FollowedStudies(runs).study("small/1", "", 0)["deployment"]
+    assert told["waiting"] == [0]
+    assert [(c["number"], c["here"], c["replies"]) for c in told["clients"]] == [
+        (0, True, 1),
+        (2, False, 0),
+    ]
+    assert told["news"][0] == "client 2 has left: it is no longer connected"
+    assert (
+        "a client cannot take part: client 1: KeyError at data.py:3, in of_client" in told["news"]
+    )

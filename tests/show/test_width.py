@@ -20,9 +20,10 @@ from fedtide.show.kinds import explained
 from fedtide.show.terminal import LiveView, costs, pair_table, result_table
 from tests.cli.command import fedtide
 from tests.show.made import line
+from tests.worlds import study_files
 
 ROOT = Path(__file__).parent.parent.parent
-STUDIES = sorted(path for path in ROOT.glob("studies/**/*.toml") if path.stem != "published")
+STUDIES = study_files(ROOT / "studies")
 WIDE = {
     "accuracy": 0.8512,
     "best_accuracy": 0.9034,

@@ -31,7 +31,7 @@ class GradientRounds:
     def __init__(self, *gradients):
         self.gradients, self.asked = [torch.tensor(g) for g in gradients], []
 
-    def __call__(self, model, rounds, clients=0, half=0):
+    def __call__(self, model, rounds, clients=0, half=0, memories=False):
         self.asked.append((rounds, clients, half))
         return Model(model.x + self.gradients.pop(0), model.buffers)
 

@@ -133,8 +133,13 @@ def test_wrong_archives(tmp_path):
     refused("an earlier run has written. Got .*0001.safetensors")
     (kept / "0001.safetensors").unlink()
     refused("0001.safetensors")
+    whole = (kept / "archive.json").read_text()
     (kept / "archive.json").write_text('{"number": 2, "sessions": [{')
     refused("archive.json")
+    (kept / "archive.json").write_text(whole.replace('"format": 1', '"format": 9'))
+    refused("format 9")
+    (kept / "archive.json").unlink()
+    refused("current-0002.safetensors, which belongs to an archive, without its archive.json")
     nan = {"weight": torch.full((10, 64), torch.nan), "bias": torch.zeros(10)}
     names = list(
         run(after(WHOLE, slice(0, 1), train=replace(WHOLE.train, model=Linear()))).layout.names

@@ -33,3 +33,13 @@ class Adapted(nn.Module):
 def adapted(rank=2):
     """The same by a function."""
     return Adapted(rank)
+
+
+def lora(rank=2):
+    """LoRA by peft on two linear layers; the first of its two matrices begins at random."""
+    from peft import LoraConfig, get_peft_model
+
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        layers = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 10))
+        return get_peft_model(layers, LoraConfig(r=rank, target_modules=["1", "3"]))

@@ -16,7 +16,7 @@ from fedtide.deploy.server import deployed
 from fedtide.run.origin import origin
 from fedtide.run.world import World
 from tests.deploy.village import SHARE, Clock, Village
-from tests.tasks.adapted import Adapted
+from tests.tasks.adapted import Adapted, lora
 from tests.worlds import settings_of, timeless
 
 TRAINED = 4 * (2 * 64 + 32 * 2 + 32 * 10 + 10)  # bytes of adapter and head
@@ -60,18 +60,38 @@ def test_it_is_plain_training_of_what_is_not_frozen():
         torch.testing.assert_close(found.get_parameter(name), part, rtol=1e-4, atol=1e-6)
 
 
-def test_engines_agree_and_the_fast_ones_say_why_not():
-    model = Adapted()
-    model.base.float()  # in bfloat16, the order of additions shows
+MODELS = {"own": Adapted, "peft": lora}
+LORA = 4 * 2 * (64 + 32 + 32 + 10)  # bytes of the matrices of rank 2
+# peft asks transformers in a way that transformers is about to give up.
+quiet = pytest.mark.filterwarnings("ignore::FutureWarning")
+
+
+@quiet
+def test_bytes_are_those_of_the_adapter():
+    """In both directions, in every round; the base counts once for each client."""
+    train = fedtide.Train(model=lora(), steps=2, batch_size=8, lr=0.1)
+    lines = fedtide.run(experiment(train=train, algorithm="fedavg")).rounds
+    assert [line["bytes_up"] for line in lines] == [4 * LORA] * 3
+    base = 4 * (64 * 32 + 32 + 32 * 10 + 10)
+    assert [line["bytes_down"] for line in lines] == [4 * (LORA + base), 4 * LORA, 4 * LORA]
+
+
+@quiet
+@pytest.mark.parametrize("kind", MODELS)
+def test_engines_agree_and_the_fast_ones_say_why_not(kind):
+    model = MODELS[kind]().float()  # in bfloat16, the order of additions shows
     train = fedtide.Train(model=model, steps=2, batch_size=8, lr=0.1)
     one, many = (fedtide.run(experiment(kind, train=train)) for kind in ("loop", "vectorised"))
     torch.testing.assert_close(one.model.x, many.model.x, rtol=1e-5, atol=1e-5)
     with pytest.raises(fedtide.FedTideError, match="it is more than linear layers and ReLUs"):
-        fedtide.run(experiment("compiled"))
+        fedtide.run(experiment("compiled", train=train))
 
 
-def test_ray_equals_the_loop_bit_for_bit():
-    one, other = fedtide.run(experiment("loop")), fedtide.run(experiment("ray"))
+@quiet
+@pytest.mark.parametrize("kind", MODELS)
+def test_ray_equals_the_loop_bit_for_bit(kind):
+    train = fedtide.Train(model=MODELS[kind](), steps=2, batch_size=8, lr=0.1)
+    one, other = (fedtide.run(experiment(engine, train=train)) for engine in ("loop", "ray"))
     assert torch.equal(one.model.x, other.model.x)
     assert timeless(one.rounds) == timeless(other.rounds)
 
@@ -107,7 +127,10 @@ def bases(village):
     return {node: sent.count(node) for node in village.contexts}
 
 
-def test_real_clients_equal_the_loop_bit_for_bit(study):
+@quiet
+@pytest.mark.parametrize("kind", ["adapted", "lora"])
+def test_real_clients_equal_the_loop_bit_for_bit(study, kind):
+    study.write_text(study.read_text().replace("py:adapted", f"py:{kind}"))
     village = Village(study.parent, NODES)
     history = fedtide.run(real(study, village))
     expected = fedtide.run(config.load(study).cells[0].experiment)

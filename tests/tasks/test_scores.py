@@ -177,6 +177,15 @@ def test_a_score_that_is_not_defined_is_null():
     assert history.rounds[-1]["loss"] > 0
 
 
+def test_r2_of_a_single_example_is_not_defined():
+    """torchmetrics raises an error, which would end a run where a client has one test example."""
+    meter = fedtide.R2().meter("regression", 1)
+    meter.update(torch.tensor([1.0]), torch.tensor([2.0]))
+    assert computed(fedtide.R2(), meter) is None
+    meter.update(torch.tensor([2.0, 3.0]), torch.tensor([2.5, 3.0]))
+    assert computed(fedtide.R2(), meter) == pytest.approx(sk.r2_score([2, 2.5, 3], [1, 2, 3]))
+
+
 @pytest.mark.parametrize(
     ("task", "metrics_", "message"),
     [

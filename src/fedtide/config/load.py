@@ -177,12 +177,19 @@ def put(table: Table, key: str, value: Any, where: str) -> None:
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> Table:
-    """`base` with the values of `over`; tables are merged, unless the one in `over` names its kind."""
+    """`base` with the values of `over`; of two tables that name a kind, the one in `over` counts alone.
+
+    A kind may be written as its name alone; settings without a kind are for whichever kind joins them.
+    """
     result = dict(base)
     for key, value in over.items():
         below = result.get(key)
-        below = {"kind": below} if isinstance(below, str) and isinstance(value, dict) else below
-        joins = isinstance(below, dict) and isinstance(value, dict) and "kind" not in value
+        if isinstance(below, str) and isinstance(value, dict):
+            below = {"kind": below}
+        if isinstance(below, dict) and isinstance(value, str) and "kind" not in below:
+            value = {"kind": value}
+        joins = isinstance(below, dict) and isinstance(value, dict)
+        joins = joins and not ("kind" in below and "kind" in value)  # type: ignore[operator]
         result[key] = merged(below, value) if joins else value  # type: ignore[arg-type]
     return result
 

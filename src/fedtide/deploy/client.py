@@ -3,73 +3,81 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import ConfigRecord, Context, Error, Message, MessageType, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.common.constant import ErrorCode
 
-from fedtide import config
 from fedtide.core.trees import rows
 from fedtide.core.types import Ids, Nothing, Session
-from fedtide.deploy.data import Hook, Settings, of_client, written
+from fedtide.deploy.data import Hook, Settings, written
 from fedtide.deploy.engine import NEVER
+from fedtide.deploy.errors import Recorder, told
 from fedtide.deploy.frozen import FROZEN, LacksFrozen, lacking, settled
+from fedtide.deploy.prepared import Prepared, Run
 from fedtide.deploy.records import packed, unpacked
 from fedtide.deploy.roster import NO_NUMBER
-from fedtide.engines.kinds import LoopSettings, VectorisedSettings
-from fedtide.guard.attacks import Attack
-from fedtide.run.experiment import Experiment
-from fedtide.run.study import Study
 from fedtide.run.world import World
 from fedtide.training.memory import Memory
 from fedtide.training.messages import Broadcast, Report
 
 
-def client_app(file: Path, hook: Hook) -> ClientApp:
-    """The ClientApp of the study in this file."""
-    app = ClientApp()
+def client_app(file: Path, hook: Hook | str) -> ClientApp:
+    """The ClientApp of the study in this file; `hook` is the app's module `data.py`, or its name."""
+    app, prepared = ClientApp(), Prepared(file, hook)
+    Recorder.begin()
+    # A process that stays loads this before the first message, and forks for each.
+    app.prepared = prepared  # type: ignore[attr-defined]
 
     @app.query()
     def introduce(message: Message, context: Context) -> Message:
-        return Message(introduced(hook, context.node_config), reply_to=message)
+        return answered(lambda _: introduced(prepared, context.node_config), message, context)
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        client = Client(config.load(file), hook, context)
-        return Message(answered(client.train, message.content), reply_to=message)
+        return answered(Client(prepared, context).train, message, context)
 
     @app.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
-        client = Client(config.load(file), hook, context)
-        return Message(answered(client.test, message.content), reply_to=message)
+        return answered(Client(prepared, context).test, message, context)
 
     @app.evaluate("losses")
     def losses(message: Message, context: Context) -> Message:
-        client = Client(config.load(file), hook, context)
-        return Message(answered(client.losses, message.content), reply_to=message)
+        return answered(Client(prepared, context).losses, message, context)
 
     return app
 
 
-def answered(work: Callable[[RecordDict], RecordDict], letter: RecordDict) -> RecordDict:
-    """The reply to a message; a client that lacks the model's frozen parameters asks for them."""
+def answered(
+    work: Callable[[RecordDict], RecordDict], message: Message, context: Context
+) -> Message:
+    """The reply to a message; a client that lacks the model's frozen parameters asks for them.
+
+    Of an error, the server is told type, file and line, and what it says only if the client shares that.
+    """
     try:
-        return work(letter)
+        return Message(work(message.content), reply_to=message)
     except LacksFrozen as error:
-        return lacking(str(error))
+        return Message(lacking(str(error)), reply_to=message)
+    except Exception as error:  # in the app's own code: for the people at the server and here
+        is_known = message.metadata.message_type != MessageType.QUERY
+        reason = told(error, context.node_config, is_known)
+        failed = Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason)
+        return Message(failed, reply_to=message)
 
 
-def introduced(hook: Hook, settings: Settings) -> RecordDict:
+def introduced(prepared: Prepared, settings: Settings) -> RecordDict:
     """A client's first message: its number and, of its data, only count, shapes and dtypes of examples."""
     about: dict[str, Any] = {"client": int(str(settings.get("partition-id", NO_NUMBER)))}
     about |= {"examples": 0, "form": ""}
-    if hook.OWN:
-        dataset = of_client(hook, settings).dataset
-        about["examples"] = len(dataset.train)
-        about["form"] = written(dataset.train)
+    own = prepared.data(settings)
+    if own is not None:
+        about["examples"] = len(own.dataset.train)
+        about["form"] = written(own.dataset.train)
     return RecordDict({"config": ConfigRecord(about)})
 
 
@@ -77,14 +85,13 @@ def introduced(hook: Hook, settings: Settings) -> RecordDict:
 class Client:
     """One client, for as long as it takes to answer one message."""
 
-    study: Study
-    hook: Hook
+    prepared: Prepared
     context: Context
 
     def train(self, letter: RecordDict) -> RecordDict:
         """A local round, as `loop` defines it."""
         tree, about = unpacked(letter)
-        e = self._experiment(about)
+        e = self.prepared.experiment(_run(about))
         purpose, t, ids = str(about["purpose"]), _int(about, "t"), _ids(about)
         stored = NodeState(self.context.state, "batch" if purpose == "batch" else "aside")
         ticket = _int(about, "ticket")
@@ -97,7 +104,7 @@ class Client:
             t,
             purpose,
         )
-        with self._world(e, letter) as world:
+        with self._world(letter) as world:
             memory = OneRow(stored.read(ticket))
             world.engine.memory = memory
             steps = np.minimum(_int(about, "steps"), world.engine.data.steps(t, ids))
@@ -112,7 +119,7 @@ class Client:
     def test(self, letter: RecordDict) -> RecordDict:
         """Sums over this client's test examples, from which scores follow."""
         tree, about = unpacked(letter)
-        with self._world(self._experiment(about), letter) as world:
+        with self._world(letter) as world:
             world.enter(Session(0, _ids(about), 0, 1))
             sums = world.engine.sums(tree["model"], world.test)
         return RecordDict({"tested": MetricRecord(sums._asdict())})
@@ -123,7 +130,7 @@ class Client:
         A client that has lost the models answers without examples.
         """
         tree, about = unpacked(letter)
-        e, ids, t = self._experiment(about), _ids(about), _int(about, "t")
+        ids, t = _ids(about), _int(about, "t")
         stored = NodeState(self.context.state, "candidates")
         exchange = _int(about, "exchange")
         if "models" in tree:
@@ -131,7 +138,7 @@ class Client:
         models = stored.read(exchange)
         answer: dict[str, Any] = {"losses": [0.0], "examples": 0.0}
         if models is not None:
-            with self._world(e, letter) as world:
+            with self._world(letter) as world:
                 mine = NodeState(self.context.state, "batch").read(_int(about, "ticket"))
                 world.engine.memory = OneRow(mine)
                 listed = [models[str(n)] for n in range(len(models))]
@@ -140,16 +147,10 @@ class Client:
                 answer = {"losses": found.losses[:, 0].tolist(), "examples": float(found.weight[0])}
         return RecordDict({"losses": MetricRecord(answer)})
 
-    def _experiment(self, about: ConfigRecord) -> Experiment:
-        experiment = self.study.cells[_int(about, "cell")].experiment
-        return replace(experiment, seed=_int(about, "seed"))
-
-    def _world(self, e: Experiment, letter: RecordDict) -> World:
-        data = of_client(self.hook, self.context.node_config) if self.hook.OWN else e.data
-        stacks = isinstance(e.engine, VectorisedSettings)
-        engine = (VectorisedSettings if stacks else LoopSettings)(workers=1, device=e.engine.device)
-        world = World.build(replace(e, data=data, engine=engine, attack=Attack()))
-        wanted = str(letter.config_records["config"][FROZEN])
+    def _world(self, letter: RecordDict) -> World:
+        about = letter.config_records["config"]
+        world = self.prepared.world(self.context.node_config, _run(about))
+        wanted = str(about[FROZEN])
         world.engine.task = settled(world.engine.task, wanted, letter, self.context.state)
         return world
 
@@ -202,6 +203,10 @@ class NodeState:
 
 def _int(about: ConfigRecord, name: str) -> int:
     return int(str(about[name]))
+
+
+def _run(about: ConfigRecord) -> Run:
+    return Run(_int(about, "cell"), _int(about, "seed"))
 
 
 def _ids(about: ConfigRecord) -> Ids:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -33,6 +34,11 @@ class Hook(Protocol):
 
     def of_server(self) -> Pair | None:
         """Test examples of the server, or None; called on the server's machine."""
+
+
+def imported(hook: Hook | str) -> Hook:
+    """The app's module `data.py`; a name is imported now, so that its errors can be reported."""
+    return cast(Hook, import_module(hook)) if isinstance(hook, str) else hook
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,7 +28,7 @@ from fedtide.core.trees import leaves, stack, tree_map
 from fedtide.core.types import Examples, Ids, Model, Tested, Walk
 from fedtide.data.batches import ClientData
 from fedtide.deploy.frozen import FROZEN, is_lacking, with_frozen
-from fedtide.deploy.records import packed, unpacked
+from fedtide.deploy.records import letters, unpacked
 from fedtide.deploy.roster import Roster
 from fedtide.engines.base import Engine, Result, Traits
 from fedtide.engines.kinds import EngineSettings
@@ -87,8 +87,8 @@ class Flower(Engine):
         roster.look()
         blank = broadcast.algorithm.row(broadcast.algorithm.memory(broadcast.down))
         new = Standing(torch.tensor(NEVER), blank)
-        letters = self._letters(broadcast, ids, walk, new, exchange)
-        answers = self._ask(MessageType.TRAIN, letters, roster.settings.enough)
+        asked = self._letters(broadcast, ids, walk, new, exchange)
+        answers = self._ask(MessageType.TRAIN, asked, roster.settings.enough)
         reports, forgot = self._read(answers)
         facts = roster.counted() | ({"forgot": len(forgot)} if len(forgot) else {})
         if len(reports) < roster.settings.minimum:
@@ -127,17 +127,18 @@ class Flower(Engine):
             "lr": broadcast.lr,
             "exchange": exchange,
         }
-        each = zip(
+        work = zip(
             ids.tolist(),
             walk.steps.int().tolist(),
             walk.age.int().tolist(),
             tickets,
             strict=True,
         )
-        return {
-            client: packed(tree, **about, client=client, steps=made, age=age, ticket=ticket)
-            for client, made, age, ticket in each
+        each = {
+            client: {"client": client, "steps": made, "age": age, "ticket": ticket}
+            for client, made, age, ticket in work
         }
+        return letters(tree, each, **about)
 
     def rows_counted(self, algorithm: AnyAlgorithm, kept: Standing) -> Any:
         return kept.row
@@ -146,11 +147,10 @@ class Flower(Engine):
         if not self.settings.tested_by_clients:
             return super().sums(model, examples, meters)
         roster = self.settings.roster
-        letters = {
-            client: packed({"model": model}, **self._run, client=client) for client in roster.cards
-        }
+        each = {client: {"client": client} for client in roster.cards}
         sums = Sums()
-        for client, answer in self._ask(MessageType.EVALUATE, letters).items():
+        asked = letters({"model": model}, each, **self._run)
+        for client, answer in self._ask(MessageType.EVALUATE, asked).items():
             try:
                 sums = sums.plus(_tested(answer))
             except (KeyError, ValueError) as error:
@@ -169,12 +169,9 @@ class Flower(Engine):
         about = {**self._run, "t": t, "exchange": self._lent[1]}
         known, kept = self.memory.kept(ids)  # local buffers are part of what a client remembers
         tickets = dict(zip(known.tolist(), kept.ticket.tolist(), strict=True)) if len(known) else {}
-        letters = {
-            client: packed(tree, **about, client=client, ticket=tickets.get(client, NEVER))
-            for client in ids.tolist()
-        }
+        each = {c: {"client": c, "ticket": tickets.get(c, NEVER)} for c in ids.tolist()}
         found: dict[int, tuple[list[float], float]] = {}
-        for client, answer in self._ask(TEST_LOSSES, letters).items():
+        for client, answer in self._ask(TEST_LOSSES, letters(tree, each, **about)).items():
             try:
                 found[client] = _losses(answer, len(mixes))
             except (KeyError, ValueError) as error:
@@ -185,15 +182,15 @@ class Flower(Engine):
         return Tested(np.array(answered, dtype=np.int64), losses, weight)
 
     def _ask(
-        self, kind: str, letters: Mapping[int, RecordDict], enough: float = 1.0
+        self, kind: str, asked: Mapping[int, RecordDict], enough: float = 1.0
     ) -> dict[int, RecordDict]:
         """The replies of clients; those that lack the frozen parameters receive them and are asked again."""
         roster = self.settings.roster
-        answers = roster.ask(kind, letters, enough)
+        answers = roster.ask(kind, asked, enough)
         without = [client for client, answer in answers.items() if is_lacking(answer)]
         if not without:
             return answers
-        again = {client: with_frozen(letters[client], self.task.frozen) for client in without}
+        again = with_frozen({client: asked[client] for client in without}, self.task.frozen)
         whole = {client: answer for client, answer in answers.items() if client not in again}
         return whole | roster.ask(kind, again)
 

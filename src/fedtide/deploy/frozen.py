@@ -34,8 +34,10 @@ def is_lacking(answer: RecordDict) -> bool:
     return LACKS in answer
 
 
-def with_frozen(letter: RecordDict, frozen: Mapping[str, Tensor]) -> RecordDict:
-    """A message with the frozen parameters, as bytes: they may be of types that numpy does not have."""
+def with_frozen(
+    letters: Mapping[int, RecordDict], frozen: Mapping[str, Tensor]
+) -> dict[int, RecordDict]:
+    """Messages with the frozen parameters, as bytes: they may be of types that numpy does not have."""
     forms = {
         name: [str(each.dtype).removeprefix("torch."), *each.shape] for name, each in frozen.items()
     }
@@ -43,9 +45,10 @@ def with_frozen(letter: RecordDict, frozen: Mapping[str, Tensor]) -> RecordDict:
         name: Array(each.cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
         for name, each in frozen.items()
     }
-    whole = RecordDict(dict(letter.items()))
-    whole[f"{FROZEN} arrays"] = ArrayRecord(content)
-    whole[f"{FROZEN} forms"] = ConfigRecord({"forms": json.dumps(forms)})
+    arrays, about = ArrayRecord(content), ConfigRecord({"forms": json.dumps(forms)})
+    whole = {receiver: RecordDict(dict(letter.items())) for receiver, letter in letters.items()}
+    for letter in whole.values():
+        letter[f"{FROZEN} arrays"], letter[f"{FROZEN} forms"] = arrays, about
     return whole
 
 

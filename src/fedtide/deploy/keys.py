@@ -39,6 +39,12 @@ class Keys(NamedTuple):
     def key(self) -> Path:
         return self.folder / "server.key"
 
+    @property
+    def clients(self) -> list[int]:
+        """The numbers of the clients whose public keys are in the folder."""
+        names = [path.stem.removeprefix("client-") for path in self.folder.glob("client-*.pub")]
+        return sorted(int(name) for name in names if name.isdecimal())
+
     def of_client(self, number: int) -> Path:
         """A client's private key; its public half has the ending .pub."""
         return self.folder / f"client-{number}.key"

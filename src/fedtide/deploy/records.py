@@ -15,13 +15,24 @@ from fedtide.core.errors import EngineError
 
 # What is in a record, as JSON: null for a tensor, {"fields"} for a mapping, also {"type"} for a NamedTuple.
 Contents = Any
+Setting = int | float | str
 
 
-def packed(tree: Any, **settings: int | float | str) -> RecordDict:
+def packed(tree: Any, **settings: Setting) -> RecordDict:
     """A tree and a few settings as the content of a message."""
-    arrays = {path: _array(leaf) for path, leaf in _paths(tree, "")}
-    config = ConfigRecord({"contents": json.dumps(_contents(tree)), **settings})
-    return RecordDict({"arrays": ArrayRecord(arrays), "config": config})
+    return letters(tree, {0: {}}, **settings)[0]
+
+
+def letters(
+    tree: Any, each: Mapping[int, Mapping[str, Setting]], **settings: Setting
+) -> dict[int, RecordDict]:
+    """The same tree for several receivers, with settings of their own; the tree is packed once."""
+    arrays = ArrayRecord({path: _array(leaf) for path, leaf in _paths(tree, "")})
+    about = {"contents": json.dumps(_contents(tree)), **settings}
+    return {
+        receiver: RecordDict({"arrays": arrays, "config": ConfigRecord({**about, **own})})
+        for receiver, own in each.items()
+    }
 
 
 def unpacked(record: RecordDict, device: torch.device | None = None) -> tuple[Any, ConfigRecord]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 
 from flwr.app import Context
@@ -14,21 +15,26 @@ from rich.console import Console
 
 from fedtide import config
 from fedtide.core.errors import EngineError, FedTideError, require
-from fedtide.deploy.data import Hook, of_server
+from fedtide.deploy.data import Hook, imported, of_server
 from fedtide.deploy.engine import Deployed
+from fedtide.deploy.events import Events
 from fedtide.deploy.roster import Roster
 from fedtide.deploy.up import MARK
+from fedtide.deploy.warm import hasten_server
 from fedtide.population.live import Live
 from fedtide.record.archive import copy_archive
+from fedtide.record.deployment import LOG
+from fedtide.record.folder import StudyFolder
 from fedtide.record.line import Progress
 from fedtide.run.execute import run_study
 from fedtide.run.experiment import Experiment
 from fedtide.run.study import Cell, Study
 
 
-def server_app(file: Path, hook: Hook) -> ServerApp:
-    """The ServerApp of the study in this file."""
+def server_app(file: Path, hook: Hook | str) -> ServerApp:
+    """The ServerApp of the study in this file; `hook` is the app's module `data.py`, or its name."""
     app = ServerApp()
+    hasten_server()
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
@@ -36,7 +42,7 @@ def server_app(file: Path, hook: Hook) -> ServerApp:
         out, first = str(settings.get("out", "runs")), int(str(settings.get("clients", 0)))
         archive = str(settings.get("archive", ""))
         try:
-            serve(going_on(study, archive), grid, hook, Path(out), first, archive)
+            serve(going_on(study, archive), grid, imported(hook), Path(out), first, archive)
         except FedTideError as error:
             say(f"failed: {error}")
             raise
@@ -66,25 +72,58 @@ def serve(
 
     Afterwards the folder `archive`, if one is named, has the models of this run's sessions, too.
     """
+    events = Events(out / study.name / LOG, say)
+    events.note("server", pid=os.getpid(), study=study.name, host=gethostname())
+    try:
+        folder = _served(study, grid, hook, out, first, events)
+    except FedTideError as error:
+        events.note("failed", why=str(error))
+        raise
+    if archive:
+        copy_archive(next(folder.glob("cells/*/*/archive")), Path(archive))
+    events.note("done", f"done: {folder}", folder=str(folder))
+    return folder
+
+
+def _served(study: Study, grid: Grid, hook: Hook, out: Path, first: int, events: Events) -> Path:
     crowd = max(_clients(cell.experiment, hook) for cell in study.cells)
-    roster = Roster(grid, study.cells[0].experiment.engine.flower, crowd)
+    require(first <= crowd, "clients", f"at most {crowd}, the population of the study", first)
+    roster = Roster(grid, study.cells[0].experiment.engine.flower, crowd, events)
     here = roster.gather(max(first, roster.settings.minimum))
     if not len(here):
-        raise EngineError(
-            "engine.flower.wait must be long enough for the first client to connect. Got "
-            f"{roster.settings.wait:g} seconds without one. Start the SuperNodes, then run again."
-        )
-    say(f"clients {here.tolist()} are here")
+        raise _without_clients(roster)
+    events.say(f"clients {here.tolist()} are here")
     cells = tuple(
         Cell(cell.settings, deployed(number, cell.experiment, roster, hook))
         for number, cell in enumerate(study.cells)
     )
-    watch = partial(_watch, study)
-    folder = run_study(replace(study, cells=cells), out, 1, watch).folder.path
-    if archive:
-        copy_archive(next(folder.glob("cells/*/*/archive")), Path(archive))
-    say(f"done: {folder}")
-    return folder
+    before = {each.path for each in StudyFolder.all_of(out / study.name)}
+
+    def watch(news: Progress) -> None:
+        if news.line["t"] == 0:
+            new = {each.path for each in StudyFolder.all_of(out / study.name)} - before
+            events.note("begun", folder=max(path.name for path in new))
+        seconds = round(sum(news.line["seconds"].values()), 3)
+        events.note(
+            "round", _words(study, news), t=news.line["t"], seed=news.seed, cell=news.cell,
+            cohort=news.line["cohort"], population=news.line["population"], seconds=seconds,
+        )  # fmt: skip
+
+    return run_study(replace(study, cells=cells), out, 1, watch).folder.path
+
+
+def _without_clients(roster: Roster) -> EngineError:
+    """Why the first round cannot begin."""
+    if roster.problems:
+        each = "; ".join(sorted(set(roster.problems.values())))
+        return EngineError(
+            f"deploy: a client must introduce itself before the first round. Got only errors: {each}. "
+            "Correct what they name, data.py of the app for example, and run again."
+        )
+    return EngineError(
+        "engine.flower.wait must be long enough for the first client to connect. Got "
+        f"{roster.settings.wait:g} seconds without one. Start the SuperNodes, then run again."
+    )
 
 
 def deployed(cell: int, e: Experiment, roster: Roster, hook: Hook) -> Experiment:
@@ -125,7 +164,8 @@ def _clients(e: Experiment, hook: Hook) -> int:
     return e.data.deal(e.population.groups, e.population.length, e.seed)[1].clients
 
 
-def _watch(study: Study, news: Progress) -> None:
+def _words(study: Study, news: Progress) -> str:
+    """A round in one line."""
     line: Mapping[str, Any] = news.line
     words = [f"{line['cohort']} of {line['population']} clients"]
     for word in ("arrived", "left"):
@@ -137,4 +177,5 @@ def _watch(study: Study, news: Progress) -> None:
     scale, score = study.scale, study.scale.value(line)
     words += [] if score is None else [f"{scale.name} {scale.text(score)}"]
     words += [f"epsilon {line['epsilon']:.3g}"] if "epsilon" in line else []
-    say(f"{news.label}, seed {news.seed}, round {line['t']}: {', '.join(words)}")
+    words += [f"{sum(line['seconds'].values()):.1f} s"]
+    return f"{news.label}, seed {news.seed}, round {line['t']}: {', '.join(words)}"

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
@@ -19,8 +19,10 @@ from fedtide.deploy.keys import Keys
 
 MARK = "fedtide: "  # the mark at the beginning of every line that the server prints for the user
 START = 90.0  # seconds for a process to come up
-GRACE = 5.0  # seconds between asking processes to end and making them
+END = 2.0  # seconds for a run that is done to end by itself, which is quicker than stopping it
+GRACE = 2.0  # seconds between asking processes to end and making them
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SILENT = 4.5  # seconds without a word from the server after which that is said
 TAIL = 20  # lines of a log that an error shows
 
 Process = subprocess.Popen[str]
@@ -29,13 +31,22 @@ Process = subprocess.Popen[str]
 class Deployment:
     """The processes of one deployment; leaving it ends them all, whatever happened."""
 
-    def __init__(self, app: Path, home: Path, keys: Keys | None = None) -> None:
+    def __init__(
+        self,
+        app: Path,
+        home: Path,
+        keys: Keys | None = None,
+        logs: Path | None = None,
+        port: int = 0,
+    ) -> None:
         self.app, self.home, self.keys = app.resolve(), home.resolve(), keys
-        self.address = f"127.0.0.1:{free_port()}"
-        self._processes: list[Process] = []
+        self.logs = (logs or home).resolve()
+        self.address = f"127.0.0.1:{port or free_port()}"
+        self._processes: dict[str, Process] = {}
 
     def __enter__(self) -> Self:
-        self.home.mkdir(parents=True, exist_ok=True)
+        for folder in (self.home, self.logs):
+            folder.mkdir(parents=True, exist_ok=True)
         trust = f'root-certificates = "{self.keys.authority}"' if self.keys else "insecure = true"
         (self.home / "config.toml").write_text(
             f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "{self.address}"\n{trust}\n',
@@ -45,7 +56,7 @@ class Deployment:
 
     def __exit__(self, *problem: object) -> None:
         with undisturbed():
-            stop(self._processes)
+            stop(list(self._processes.values()))
 
     def start_server(self) -> Process:
         """The SuperLink; with keys it speaks TLS, and only to clients whose keys are registered."""
@@ -72,57 +83,75 @@ class Deployment:
         public = str(self.keys.of_client(number).with_suffix(".pub"))
         self._call(["flwr", "supernode", "register", public, "here"])
 
-    def start_client(self, number: int, key: Path | None = None, plain: bool = False) -> Process:
-        """Start a SuperNode for this client; tests use `key` and `plain` for nodes that must be refused."""
-        command = ["flower-supernode", "--superlink", self.address, "--port", str(free_port())]
-        command += ["--node-config", f"partition-id={number}"]
-        if self.keys and not plain:
-            key = key or self.keys.of_client(number)
-            command += ["--root-certificates", str(self.keys.authority)]
-            command += ["--auth-supernode-private-key", str(key)]
-        else:
-            command += ["--insecure"]
-        return self._start(f"client-{number}", command)
+    def start_client(
+        self, *numbers: int, keys: Keys | None = None, settings: str = "", cold: bool = False
+    ) -> Process:
+        """Start clients with these numbers, in one family of processes; tests use other `keys`."""
+        keys = keys or self.keys
+        command = [sys.executable, "-c", "from fedtide.cli import main; main()", "deploy", "client"]
+        command += ["--server", self.address, "--logs", str(self.logs), "--share-errors"]
+        command += ["--settings", settings] if settings else []
+        command += ["--cold"] if cold else []
+        command += ["--keys", str(keys.folder)] if keys else []
+        for number in numbers:
+            command += ["--number", str(number)]
+        return self._start("clients-" + "-".join(map(str, numbers[:3])), command)
 
     def run(self, out: Path, clients: int, archive: Path | None = None) -> Iterator[str]:
         """Run the app; yields the lines that its server prints."""
         settings = f'out="{out.resolve()}" clients={clients}'
         settings += f' archive="{archive.resolve()}"' if archive else ""
         command = ["flwr", "run", str(self.app), "here", "--stream", "--run-config", settings]
-        self._start("run", command)
+        run = self._start("run", command)
         told = ""
         for line in self._follow("run"):
-            if MARK in line:
-                told = line.partition(MARK)[2].strip()
-                yield told
+            if MARK not in line:
+                yield line
+                continue
+            told = line.partition(MARK)[2].strip()
+            yield told
             if told.startswith(("done", "failed")):
                 break
         if not told.startswith("done"):
             why = told if told.startswith("failed") else f"it ended early:\n{self.log('run')}"
-            raise EngineError(f"The deployment must run to its end. Got: {why}")
+            raise EngineError(f"The deployment must run to its end. Got: {why}\nLogs: {self.logs}")
+        with suppress(subprocess.TimeoutExpired):
+            run.wait(END)
 
     def log(self, name: str) -> str:
         """The end of what a process wrote."""
-        path = self.home / f"{name}.log"
+        path = self.logs / f"{name}.log"
         lines = (
             path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
         )
         return "\n".join(lines[-TAIL:])
 
     def _follow(self, name: str) -> Iterator[str]:
-        """The lines of a process's log as they come, until it has ended or the server has."""
-        process, server = self._processes[-1], self._processes[0]
-        with (self.home / f"{name}.log").open(encoding="utf-8", errors="replace") as lines:
+        """What the server says, until it or the SuperLink has ended, and which processes end."""
+        ended: set[str] = set()
+        began = said = time.monotonic()
+        doing = "Flower starts the process of the run, clients load their libraries"
+        with (self.logs / f"{name}.log").open(encoding="utf-8", errors="replace") as lines:
             while True:
-                ended = process.poll() is not None or server.poll() is not None
+                gone = {n for n, process in self._processes.items() if process.poll() is not None}
                 while line := lines.readline():
-                    yield line
-                if ended:
+                    if MARK in line:
+                        said, doing = time.monotonic(), "the server works, without news"
+                        yield line
+                for each in sorted(gone - ended - {name, "server"}):
+                    yield f"{each} ended with code {self._processes[each].returncode}:\n{self.log(each)}"
+                ended |= gone
+                if gone & {name, "server"}:
                     return
+                if time.monotonic() - said >= SILENT:
+                    said = time.monotonic()
+                    yield f"{doing} ({said - began:.0f} s)"
                 time.sleep(0.1)
 
     def _start(self, name: str, command: Sequence[str]) -> Process:
-        with undisturbed(), (self.home / f"{name}.log").open("a", encoding="utf-8") as log:
+        while name in self._processes:
+            name += "+"
+        with undisturbed(), (self.logs / f"{name}.log").open("a", encoding="utf-8") as log:
             process = subprocess.Popen(
                 command,
                 env=self._environment(),
@@ -132,7 +161,7 @@ class Deployment:
                 text=True,
                 start_new_session=True,  # so that its own children end with it
             )
-            self._processes.append(process)
+            self._processes[name] = process
         return process
 
     def _call(self, command: Sequence[str]) -> None:
@@ -156,7 +185,7 @@ class Deployment:
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
             "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5",
             "PYTHONUNBUFFERED": "1",
         }
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fedtide.measure.evaluation import IN_A_ROW, TOO_HIGH, has_diverged
+from fedtide.measure.windows import windows
 from fedtide.record.line import Line
 
 MANY_EMPTY = 0.1  # share of rounds without clients from which there is a warning
@@ -17,7 +18,7 @@ Runs = Mapping[int, Sequence[Line]]  # the lines of a setting's journals, by see
 def cautions(cells: Iterable[tuple[str, Runs]]) -> list[str]:
     """One sentence for each kind of problem, from the label and the runs of every setting."""
     cells = list(cells)
-    return [*_divergence(cells), *_empty_rounds(cells)]
+    return [*_divergence(cells), *_empty_rounds(cells), *_untested(cells)]
 
 
 def validated(settings: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -56,6 +57,23 @@ def _empty_rounds(cells: Sequence[tuple[str, Runs]]) -> list[str]:
         if all_ and empty / all_ >= MANY_EMPTY:
             words.append(f"in {empty:,} of {all_:,} rounds with {label}")
     return [f"No client took part {_listed(words)}: the model stood still there."] if words else []
+
+
+def _untested(cells: Sequence[tuple[str, Runs]]) -> list[str]:
+    """A sentence if the model was not tested between some starts and the next ones."""
+    found = [
+        [line for line in lines[window.first : window.end] if line["loss"] is not None]
+        for _, seeds in cells
+        for lines in seeds.values()
+        for window in windows(lines)
+    ]
+    missing = sum(not tested for tested in found)
+    if not missing:
+        return []
+    return [
+        f"The model was not tested after {missing:,} of {len(found):,} starts: what is measured after starts "
+        "leaves these out. Set evaluation.every = 1 to test it in every round."
+    ]
 
 
 def _listed(words: Sequence[str]) -> str:

@@ -82,11 +82,16 @@ class TestedRun(NamedTuple):
     def target(self, window: Window, rho: float, scale: Scale) -> float:
         """The score to reach in a window if this is the run of the reference.
 
-        As in Eq. 31, the way begins at 0 for accuracy; for other scores, at that of the untrained model.
+        As in Eq. 31, the way begins at 0 for accuracy; for other scores, at that of the untrained model, if
+        the reference gets better than that.
         """
         tested = window.of(self.tested)
-        floor = scale.floor(self.lines[tested[0].t])
-        return floor + rho * (scale.best(line.score for line in tested) - floor)
+        floor, best = (
+            scale.floor(self.lines[tested[0].t]),
+            scale.best(line.score for line in tested),
+        )
+        target = floor + rho * (best - floor)
+        return target if scale.is_reached(best, target) else best
 
     def spent(self, cost: Callable[[Line], float]) -> list[float]:
         """What the first 0, 1, 2 ... rounds took."""
@@ -179,8 +184,12 @@ def _waits(own: TestedRun, other: TestedRun, rho: float, scale: Scale) -> dict[s
     """How long clients wait for a model that serves them: T_rho in the rounds of each client's stay.
 
     The target is that of the rounds in which the client is there. `waiting_rounds` and `waiting_seconds` are
-    means over the clients that came after the first ones, `unserved` is the share that left before.
+    means over the clients that came after the first ones, `unserved` is the share that left before or
+    still waited when the run ended.
     """
+    left = [line["left"] for line in own.lines if "left" in line]
+    if any("since" not in one and one["clients"] for one in left):
+        return {}  # a journal of 0.1 does not say when those that left had come
     seconds = own.spent(COSTS["seconds"])
     clients = rounds = time = unserved = 0.0
     for stay, count in stays(own.lines):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -45,19 +44,25 @@ def goes_on(start: Any) -> bool:
 def events(
     lines: Sequence[Line], other: Sequence[Line], rounds: int, scale: Scale
 ) -> Iterator[StartEvent]:
-    """The starts of a run but the first; `other` has the lines of a run that only goes on, or none."""
+    """The starts with models to choose from; `other` has the lines of a run that only goes on, or none.
+
+    That is every start but the first, and also the first one of a run that goes on from an archive.
+    """
     tested, others = evaluated(lines, scale), evaluated(other, scale)
     starts = [line for line in lines if "start" in line]
-    ends = {line["start"] - 1: line["t"] for line in starts}
+    ends = {line["start"] - 1: line["t"] for line in starts[1:]}
     until = {window.first: window.end for window in windows(lines)}
-    for before, line in pairwise(starts):
+    since = [0, *(line["t"] + 1 for line in starts)]
+    for begun, line in zip(since, starts, strict=False):
+        if not line["start"]:
+            continue
         early = Window(line["t"], min(line["t"] + rounds, until[line["t"]]))
         score, known = _mean(early.of(tested)), _mean(early.of(others))
         beyond = None if score is None or known is None else scale.sign * (score - known)
         yield StartEvent(
             t=line["t"],
             present=line["population"],
-            moves=moves(lines[before["t"] + 1 : line["t"] + 1]),
+            moves=moves(lines[begun : line["t"] + 1]),
             reason=line.get("start_reason", ""),
             source=source(line, ends),
             gain=line.get("start_gain"),
@@ -88,10 +93,13 @@ def source(line: Line, ends: Mapping[int, int]) -> str:
     parts = sorted(((z, share) for z, share in shares if share), key=lambda part: -part[1])
     if [z for z, _ in parts] == [line["start"] - 1]:
         return CURRENT
-    said = [_model(z, ends) + f" ({share:.0%})" * (len(parts) > 1) for z, share in parts[:NAMED]]
+    known = {**ends, line["start"] - 1: None}
+    said = [_model(z, known) + f" ({share:.0%})" * (len(parts) > 1) for z, share in parts[:NAMED]]
     more = [f"{len(parts) - NAMED} more"] if len(parts) > NAMED else []
     return ", ".join(said + more)
 
 
-def _model(number: int, ends: Mapping[int, int]) -> str:
-    return f"that of round {ends[number]}" if number in ends else f"model {number} of the archive"
+def _model(number: int, ends: Mapping[int, int | None]) -> str:
+    if number not in ends:
+        return f"model {number} of the archive"
+    return CURRENT if ends[number] is None else f"that of round {ends[number]}"

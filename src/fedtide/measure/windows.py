@@ -44,6 +44,7 @@ class Window(NamedTuple):
 def windows(lines: Sequence[Line]) -> list[Window]:
     """A window for every start of a run but the very first one, which comes with the first clients.
 
+    In a run that goes on from an archive, the first start has one, too: it chooses among earlier models.
     Where a journal names no starts, every session but the first is a window.
     """
     if any("start" in line for line in lines):

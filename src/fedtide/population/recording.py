@@ -26,6 +26,8 @@ from fedtide.core.errors import DataError, needs
 from fedtide.population.visits import Visits
 
 MOST = 10**8  # the largest number of a client or a round
+LONGEST = 10**7  # rounds of a trace whose rounds have a length: 19 years of minutes
+ROUNDING = 1e-6  # of a round: times this shortly after its beginning are at its beginning
 GAPS = 10  # clients have numbers if at least one in this many is in the file, otherwise names
 Numbers = NDArray[np.float64]
 Names = NDArray[np.str_]
@@ -74,10 +76,13 @@ class VisitFile:
         """Raise an error about the value of a row."""
         got = self.columns[column].raw[row]
         got = got.as_py() if hasattr(got, "as_py") else got
+        text = (
+            str(got) if isinstance(got, datetime) else "nothing" if got in (None, "") else repr(got)
+        )
         is_parquet = self.path.suffix == ".parquet"
         where = f"row {row + 1}" if is_parquet else f"line {_line(self.path, row)}"
         raise DataError(
-            f"{self.path}: {where}: {column} must be {must}. Got {got!r}. Correct or remove it."
+            f"{self.path}: {where}: {column} must be {must}. Got {text}. Correct or remove it."
         )
 
     def names(self, column: str) -> tuple[NDArray[np.int64], Names]:
@@ -89,10 +94,11 @@ class VisitFile:
             names = np.array(coded.dictionary.to_pylist(), dtype=np.str_)
         else:
             names, codes = np.unique(np.array(raw, dtype=np.str_), return_inverse=True)
-            codes = np.where(names[codes] == "", -1, codes)
+        names, places = np.unique(np.char.strip(names), return_inverse=True)
+        codes = np.where(codes < 0, -1, places[codes])
         if (codes < 0).any() or "" in names:
             empty = (codes < 0) | (names[codes] == "")
-            self.wrong(int(empty.argmax()), column, "the name of a client")
+            self.wrong(int(empty.argmax()), column, "a name or a number")
         return codes, names
 
     def times(self, column: str, empty: float | None = None) -> tuple[Numbers, bool]:
@@ -121,7 +127,8 @@ class VisitFile:
                     found[row] = read(text)
                 except ValueError:
                     kind = "a number" if read is float else "a date such as 2026-11-18 09:30"
-                    self.wrong(row, column, f"{kind}, as on the first line")
+                    is_first = text == first
+                    self.wrong(row, column, kind if is_first else f"{kind}, as on the first line")
         return found, read is _seconds
 
 
@@ -156,16 +163,24 @@ def _recording(path: Path, stamp: int, form: Form) -> RecordedVisits:
     if form.round_minutes:
         zero = float(begin.min())
         seconds = 60 * form.round_minutes
-        begin, end = np.ceil((begin - zero) / seconds), np.ceil((end - zero) / seconds)
+        begin, end = (np.ceil((times - zero) / seconds - ROUNDING) for times in (begin, end))
+        far = np.flatnonzero((begin >= LONGEST) | (np.isfinite(end) & (end >= LONGEST)))
+        if len(far):
+            must = f"within {LONGEST:,} rounds of the first time, or rounds must be longer"
+            source.wrong(int(far[0]), times[0], must)
     else:
         zero = 0.0
         _check_rounds(source, times, begin, end, is_dated)
-    kept = end > begin
-    dropped = {"shorter than a round, between the beginnings of two": int((~kept).sum())}
     groups = _groups(source, form.group, codes, len(names))
-    arrive, leave = begin.astype(np.int64), np.minimum(end, MOST).astype(np.int64)
-    numbers, sizes = _numbered(names, codes, arrive, groups)
-    visits = Visits(numbers[codes][kept], arrive[kept], leave[kept])
+    kept = end > begin
+    if not kept.any():
+        source.wrong(0, times[0], "before the beginning of a round that the visit lasts into")
+    dropped = {"shorter than a round, between the beginnings of two": int((~kept).sum())}
+    arrive, leave = begin[kept].astype(np.int64), np.minimum(end[kept], MOST).astype(np.int64)
+    used, codes = np.unique(codes[kept], return_inverse=True)
+    names = names[used]
+    numbers, sizes = _numbered(names, codes, arrive, groups[used])
+    visits = Visits(numbers[codes], arrive, leave)
     ordered = np.arange(numbers.max() + 1).astype(np.str_)  # a number in a gap is its own name
     ordered = ordered.astype(np.result_type(ordered, names))
     ordered[numbers] = names
@@ -268,6 +283,8 @@ def _by_pyarrow(path: Path, columns: Sequence[str]) -> VisitFile:
                 table = arrow_csv.read_csv(stream, convert_options=how)
         table = table.rename_columns([name.strip() for name in table.column_names])
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        if path.suffix != ".parquet":
+            _by_csv(path, columns)  # raises an error that names the line, where a line is wrong
         raise _unreadable(path, columns, error) from error
     _check_header(path, columns, table.column_names)
     source = VisitFile(path)
@@ -337,7 +354,7 @@ def _check_header(path: Path, columns: Sequence[str], header: Sequence[str]) -> 
         got = ", ".join(header)[:80] or "an empty file"
         raise DataError(
             f"{path}: its columns must include {', '.join(columns)}. Got {got}. "
-            "Name yours in population.columns."
+            "Name yours in population.columns, and that of label sets in population.group."
         )
 
 

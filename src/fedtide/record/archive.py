@@ -29,6 +29,7 @@ from fedtide.record.files import write_bytes, write_text
 from fedtide.starts.archive import NONE, Archive, Past
 
 ABOUT = "archive.json"
+FORMAT = 1  # of archive.json
 GRADIENT = "gradient/"  # before the names of the parameters
 
 
@@ -62,7 +63,7 @@ def write_archive(folder: Path, stored: StoredArchive, layout: Layout) -> None:
         _write(folder / "pilot.safetensors", archive.pilot, layout)
     current = f"current-{stored.number:04}.safetensors"
     _write(folder / current, stored.model, layout)
-    about = {"format": 1, "number": stored.number, "current": current, "sessions": sessions}
+    about = {"format": FORMAT, "number": stored.number, "current": current, "sessions": sessions}
     _conclude(folder, json.dumps(about, indent=2), current)
 
 
@@ -91,9 +92,9 @@ def read_archive(folder: Path, like: Model, layout: Layout) -> StoredArchive:
     try:
         told = json.loads(about.read_text(encoding="utf-8"))
         sessions = [
-            Past(
+            (
+                str(one["file"]),
                 int(one["session"]),
-                *_read(folder / str(one["file"]), like, layout),
                 float(one["credit"]),
                 np.array(one["clients"], dtype=np.int64),
             )
@@ -102,10 +103,16 @@ def read_archive(folder: Path, like: Model, layout: Layout) -> StoredArchive:
         number, current = int(told["number"]), folder / str(told["current"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise _wrong(about, f"{type(error).__name__}: {error}") from error
+    if told.get("format") != FORMAT or number < 0:
+        raise _wrong(about, f"format {told.get('format')}, session {number}")
+    past = tuple(
+        Past(session, *_read(folder / file, like, layout), credit, clients)
+        for file, session, credit, clients in sessions
+    )
     pilot = folder / "pilot.safetensors"
     model, _ = _read(current, like, layout)
     first = _read(pilot, like, layout)[0] if pilot.exists() else Nothing()
-    return StoredArchive(Archive(first, tuple(sessions)), number, model)
+    return StoredArchive(Archive(first, past), number, model)
 
 
 def _own_models(folder: Path, like: Model, layout: Layout) -> StoredArchive:
@@ -121,6 +128,9 @@ def _own_models(folder: Path, like: Model, layout: Layout) -> StoredArchive:
             f"start.archive must be a folder with safetensors files, such as the archive of an earlier run. "
             f"Got {str(folder)!r}, which has none. Check the path, as seen from where fedtide runs."
         )
+    written = [path.name for path in paths if path.name.startswith(("current-", "pilot."))]
+    if written:
+        raise _wrong(folder, f"{written[0]}, which belongs to an archive, without its {ABOUT}")
     past = tuple(Past(number, *_read(path, like, layout)) for number, path in enumerate(paths))
     return StoredArchive(Archive(past=past), len(past) - 1, past[-1].model)
 

@@ -63,10 +63,10 @@ def fork(
             now, start = sessions.answer(e, world, session, t, now, resumed=False)
             if "start" in start[0]:
                 is_choice = start[0]["start"] > 0  # there is nothing to choose at the first one
-                span = length if is_choice else 1
+                span, reason = length if is_choice else 1, start[0]["start_reason"]
                 with aside(world, session):
                     begun = [
-                        played(e, world, t, before, kept, lines, number, follower, span)
+                        played(e, world, t, before, kept, lines, number, follower, span, reason)
                         for number, follower in enumerate(followers)
                     ]
                 has_tests = not isnan(begun[0].score)  # all branches have the same clients
@@ -111,6 +111,7 @@ def played(
     number: int,
     follower: Follower,
     length: int,
+    reason: str,
 ) -> Branch:
     """The rounds after a start in round t, from a copy of the state before it."""
     e = replace(e, start=follower.start, evaluation=replace(e.evaluation, every=1))
@@ -120,9 +121,10 @@ def played(
     bill: Mapping[str, Any] = {}
     for at in range(t, min(t + length, e.population.length)):
         session = e.population.at(at, e.seed)
-        is_first = at == t
-        now, start = sessions.answer(e, world, session, at, now, resumed=False, forced=is_first)
-        if is_first:
+        # The tests of the trigger are a cost of the followed run alone.
+        forced = reason if at == t and number else ""
+        now, start = sessions.answer(e, world, session, at, now, resumed=False, forced=forced)
+        if at == t:
             follower.era, follower.archive, bill = now.era, now.archive, start[1]
         now, line = played_round(e, world, at, session, now, start, [*lines, *done])
         done.append(line)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 from fedtide.core.errors import require
@@ -18,22 +17,29 @@ def fork_study(study: Study, rounds: int, watch: Watch = lambda: None) -> list[S
     for cells in problems_of(study):
         e, starts = cells[0].experiment, [cell.experiment.start for cell in cells]
         runs = {seed: fork(replace(e, seed=seed), starts, rounds, watch) for seed in study.seeds}
-        labels = names([{"start": cell.settings["start"]} for cell in cells])
-        posed = [str(v) for name, v in cells[0].settings.items() if name != "start"]
+        ways = [cell.settings for cell in cells]
+        differ = [key for key in ways[0] if any(one.get(key) != ways[0][key] for one in ways)]
+        labels = names([{key: one[key] for key in differ} for one in ways])
+        posed = [str(value) for key, value in ways[0].items() if key not in differ]
         found.append(StudyRegret(", ".join(posed), tuple(labels), runs, study.scale))
     return found
 
 
 def problems_of(study: Study) -> list[list[Cell]]:
-    """The cells of each problem of a study, which differ in their starts."""
-    problems: dict[str, list[Cell]] = {}
+    """The cells of each problem of a study, which differ in their starts only."""
+    problems: list[list[Cell]] = []
     for cell in study.cells:
-        posed = {name: value for name, value in cell.settings.items() if name != "start"}
-        problems.setdefault(json.dumps(posed, sort_keys=True, default=str), []).append(cell)
-    fewest = min(len(cells) for cells in problems.values())
-    do = "List several starts under [compare]."
-    require(fewest > 1, "compare.start", "two or more starts of each problem", fewest, do)
-    return list(problems.values())
+        for cells in problems:
+            first = cells[0].experiment
+            if replace(cell.experiment, start=first.start) == first:
+                cells.append(cell)
+                break
+        else:
+            problems.append([cell])
+    fewest = min(len(cells) for cells in problems)
+    do = "Compare settings that differ in nothing but start."
+    require(fewest > 1, "The study", "two or more starts of each problem", fewest, do)
+    return problems
 
 
 def rounds_to_follow(study: Study) -> int:

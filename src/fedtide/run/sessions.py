@@ -30,12 +30,12 @@ def answer(
     t: int,
     now: Now,
     resumed: bool,
-    forced: bool = False,
+    forced: str = "",
 ) -> Answer:
     """Answer a change of clients with a new start, if one is due; with facts about it and its costs.
 
-    Clients may also have changed since a run was stopped that is `resumed` in this round. A `forced` start is
-    made whether or not it is due.
+    Clients may also have changed since a run was stopped that is `resumed` in this round. A start
+    that is `forced`, for a reason, is made without asking whether it is due, which may cost tests.
     """
     is_first = t == session.first
     if is_first:
@@ -46,9 +46,9 @@ def answer(
     known = preparation.known
     facts: Mapping[str, Any] = {}
     with explained("start", t):
-        reason, era = e.start.decide(t, now.era, known)
+        reason, era = (forced, now.era) if forced else e.start.decide(t, now.era, known)
         now = now._replace(network=preparation.now.network, era=era)
-        if reason or forced:
+        if reason:
             now, facts = begin(e, world, known, t, now)
             facts = {**facts, "start_reason": reason}
             now = now._replace(network=preparation.now.network)

@@ -76,9 +76,9 @@ def chart(found: Sequence[StudyRegret]) -> str:
             f"{one.problem}: run of {one.starts[0]}" if one.problem else f"Run of {one.starts[0]}"
         )
         figure.update_layout(
-            title=title,
+            title=f"{title}, mean over the seeds",
             xaxis_title="round of the change",
-            yaxis_title=f"regret so far ({unit}), mean over the seeds",
+            yaxis_title=f"regret so far ({unit})",
             template="plotly_white",
             height=420,
         )
@@ -105,7 +105,7 @@ def traces(one: StudyRegret) -> list[dict[str, Any]]:
                 "type": "scatter",
                 "mode": "lines+markers",
                 "name": name,
-                "x": rounds,
+                "x": [t + 1 for t in rounds],
                 "y": total,
                 "line": {"color": style.colour, "dash": style.plotly_dash},
             }

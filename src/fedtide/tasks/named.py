@@ -16,6 +16,20 @@ ONE_LABEL: tuple[Form, ...] = ("multiclass", "binary")
 NUMBERS: tuple[Form, ...] = ("regression",)
 
 
+class _OfSeveral:
+    """Not defined for a single example, as a client may have for its own test."""
+
+    def __init__(self, each: Meter) -> None:
+        self.each, self.seen = each, 0
+
+    def update(self, answers: Tensor, targets: Tensor) -> None:
+        self.seen += len(targets)
+        self.each.update(answers, targets)
+
+    def compute(self) -> Any:
+        return self.each.compute() if self.seen > 1 else torch.nan
+
+
 @dataclass(frozen=True, kw_only=True)
 class OverLabels(TorchScore):
     """A score of probabilities; its mean is over the labels that some test examples have and others not."""
@@ -144,6 +158,9 @@ class R2(TorchScore):
     """The coefficient of determination, the mean over the numbers of a target."""
 
     name, metric, forms = "r2", "R2Score", NUMBERS
+
+    def meter(self, form: Form, outputs: int) -> Meter:
+        return _OfSeveral(super().meter(form, outputs))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -218,6 +218,27 @@ function log(study) {
   );
 }
 
+// The clients of a deployment; hidden for a simulation.
+function deployment(study) {
+  const state = study.news.deployment;
+  part("deployment").hidden = !state;
+  if (!state) return;
+  const here = state.clients.filter((client) => client.here).length;
+  const waiting = state.waiting.length ? ` Waiting for the replies of clients ${state.waiting.join(", ")}.` : "";
+  part("here").textContent = `${here} of ${state.clients.length} known clients are connected.${waiting}`;
+  part("deployed").replaceChildren(
+    ...state.clients.map((client) => {
+      const last = client.seconds == null ? "-" : `${client.seconds.toFixed(2)} s`;
+      const cells = [
+        client.number, client.here ? "yes" : "no", client.examples ? count(client.examples) : "-",
+        count(client.replies), last, count(client.late), count(client.failed), client.why || "-",
+      ];
+      return make("tr", {}, ...cells.map((text) => make("td", {}, String(text))));
+    }),
+  );
+  part("news").replaceChildren(...state.news.map((text) => make("li", {}, make("span", {}, text))));
+}
+
 // ---- the charts --------------------------------------------------------------------------------------------
 
 function stroke(line) {
@@ -412,6 +433,7 @@ async function follow(studies) {
     const isMore = addRounds(shown, news);
     note("");
     head(shown);
+    deployment(shown);
     if (isMore || isAnew) [table, log, charts].forEach((show) => show(shown));
   } while (news.more);
 }

@@ -6,12 +6,14 @@ import itertools
 import json
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from threading import Lock
 from time import time
 from typing import Any
 
 from fedtide.measure.scale import scales
+from fedtide.record.deployment import state_of
 from fedtide.record.folder import StudyFolder, number_of
 from fedtide.show.report.colours import look
 from fedtide.show.watch.tail import Rewritten, Tail
@@ -63,6 +65,7 @@ class FollowedStudies:
                 "since": since,
                 "more": more,
                 "events": events,
+                "deployment": _deployment(study.path),
                 **study.about(),
                 **study.progress(),
             }
@@ -202,6 +205,18 @@ def _runs(study: Path) -> Iterator[tuple[str, Path]]:
     for path in _folders(study):
         if number_of(path) and (path / "study.json").is_file():
             yield f"{study.name}/{path.name}", path
+
+
+def _deployment(path: Path) -> dict[str, Any] | None:
+    """The clients of the deployment that wrote this folder, the state of each, and what happened last."""
+    try:
+        state = state_of(path)
+    except (OSError, ValueError, KeyError, TypeError):  # removed, or no log of FedTide
+        return None
+    if state is None:
+        return None
+    clients = [{"number": n, **asdict(each)} for n, each in sorted(state.clients.items())]
+    return {"clients": clients, "waiting": sorted(state.waiting), "news": state.news[::-1]}
 
 
 def _folders(root: Path) -> list[Path]:
