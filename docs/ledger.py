@@ -1,7 +1,7 @@
 """The tables of published numbers and ours in docs/papers.md and in the papers' READMEs.
 
-`python docs/ledger.py` writes them anew from studies/papers/*/published.toml and ours.json; a test fails while
-a page is out of date.
+`python docs/ledger.py` writes them anew from published.toml and ours.json of the papers; a test fails while a
+page is out of date.
 """
 
 from collections.abc import Iterator
@@ -25,8 +25,10 @@ END = "<!-- end of table -->\n"
 
 def pages() -> Iterator[tuple[Path, str]]:
     """Every page with such tables, as it must be."""
-    ledgers = {folder.parent.name: read(folder.parent) for folder in sorted(PAPERS.glob("*/published.toml"))}
-    yield COVERAGE, _with(COVERAGE.read_text(), "coverage", "".join(coverage_markdown(list(ledgers.values()))))
+    folders = sorted(file.parent for file in PAPERS.glob("*/published.toml"))
+    ledgers = {folder.name: read(folder) for folder in folders}
+    counted = "".join(coverage_markdown(list(ledgers.values())))
+    yield COVERAGE, _with(COVERAGE.read_text(), "coverage", counted)
     texts = {paper: (PAPERS / paper / "README.md").read_text() for paper, _ in TABLES}
     for (paper, table), rows in TABLES.items():
         made = "".join(numbers_markdown(ledgers[paper].tables[table], rows))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedtide.core.errors import ConfigError
-from fedtide.measure.ledger import OURS, Measured, Printed, read, taken, verdict
+from fedtide.measure.ledger import OURS, OurNumber, PublishedNumber, read, taken, verdict
 from fedtide.show.ledger import counts, coverage_markdown, lines, numbers_markdown
 from tests.cli.command import fedtide
 from tests.show.made import folder, run
@@ -88,8 +88,8 @@ def test_every_number_has_its_place_and_a_verdict(paper):
 
 def test_spreads_points_and_relative_distances_decide():
     def judged(value, spread, ours, unit="%", deviation=0.5):
-        published = Printed("T", {}, value, spread, unit)
-        return verdict(published, Measured("s", ours, deviation, 3, ""))
+        published = PublishedNumber("T", {}, value, spread, unit)
+        return verdict(published, OurNumber("s", ours, deviation, 3, ""))
 
     assert judged(70, 1.0, 70.4) == "agrees"
     assert judged(70, 0.3, 70.4) == "close"  # ours is outside of the published spread

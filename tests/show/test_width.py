@@ -55,13 +55,14 @@ def rendered(part, width=80):
     return console.file.getvalue()
 
 
-def results(plan, metrics=WIDE):
+def results(plan, metrics=WIDE, scores=()):
     found = dict.fromkeys(plan.seeds, metrics)
     rows = [
         ResultRow(n, cell.label, cell.settings, {}, list(plan.seeds), found)
         for n, cell in enumerate(plan.cells)
     ]
     about = {"study": plan.name, "seeds": list(plan.seeds), "transition_rounds": 1}
+    about |= {"scores": scores} if scores else {}
     problems = split([row.settings for row in rows], described(plan)["cells"])
     return Results(about, rows, [], problems=problems)
 
@@ -185,3 +186,26 @@ def test_an_explanation_has_values_defaults_paper_and_an_example():
     example = said[-1]
     table = tomllib.loads(example)
     assert config.study("x", {**table, "train": {"steps": 1}}).cells
+
+
+def test_many_scores_leave_room_for_the_settings():
+    """Scores that a study names, and those of clients, are left out from the right; the first score stays."""
+    names = ("f1-macro", "auroc", "average-precision", "matthews", "calibration-error", "recall")
+    clients = ("client_mean", "client_worst", "personal_mean", "personal_worst")
+    losses = [{"kind": "focal", "gamma": 2.0}, {"kind": "focal", "gamma": 4.0}]
+    table = {
+        "task": {"metrics": list(names)},
+        "population": {"kind": "fixed", "clients": 4, "rounds": 2},
+        "train": {"steps": 1},
+        "compare": {"task.loss": losses, "seed": [1, 2, 3]},
+    }
+    found = results(
+        config.study("many", table),
+        dict.fromkeys(("score", "mean_score", *names, *clients), 0.123456),
+        [{"name": name, "larger": True} for name in names],
+    )
+    text = rendered(result_table(found, 80))
+    assert "…" not in text
+    assert "focal (gamma = 4.0)" in text
+    assert "f1-macro" in text.partition("───")[0]
+    assert "recall" in text.partition("In the report only")[2]

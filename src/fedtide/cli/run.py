@@ -188,12 +188,10 @@ def planned(study: Study) -> Iterator[str]:
 
 def data_lines(study: Study) -> Iterator[str]:
     """Which data a study uses, and how to get those that are not here."""
-    from fedtide.data.datasets import advice
-
-    for name, here in {
-        c.experiment.data.title: c.experiment.data.is_here for c in study.cells
-    }.items():
-        yield f"Data: {name} is here" if here else f"Data: {name} is not here. {advice(name)}"
+    for name, data in {c.experiment.data.title: c.experiment.data for c in study.cells}.items():
+        yield (
+            f"Data: {name} is here" if data.is_here else f"Data: {name} is not here. {data.advice}"
+        )
 
 
 def range_lines(study: Study) -> Iterator[str]:

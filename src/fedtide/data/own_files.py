@@ -79,6 +79,10 @@ class Files(Split):
     def is_here(self) -> bool:
         return Path(self.folder).exists()
 
+    @property
+    def advice(self) -> str:
+        return f"Write data.folder as seen from the folder in which you type fedtide. Got {self.folder!r}."
+
     def load(self) -> Dataset:
         return _loaded(self._arguments, _stamp(self.folder) + _stamp(self.test))
 

@@ -16,7 +16,7 @@ from fedtide.core.errors import ConfigError, choices, require
 from fedtide.core.kinds import settle
 from fedtide.core.rng import stream
 from fedtide.core.types import Dataset, Group
-from fedtide.data.datasets import DATASETS, load, normalised, place
+from fedtide.data.datasets import DATASETS, advice, load, normalised, place
 from fedtide.data.groupings import PARTITIONS
 from fedtide.data.heldout import Order, held_out
 from fedtide.data.holdings import ROUNDING, Holdings, Static, distribute
@@ -44,6 +44,11 @@ class Source(ABC):
     @abstractmethod
     def is_here(self) -> bool:
         """Can the data be used without fetching them from a network?"""
+
+    @property
+    def advice(self) -> str:
+        """What to do if the data are not here."""
+        return ""
 
     @property
     def validates(self) -> bool:
@@ -147,6 +152,10 @@ class Data(Split):
     def is_here(self) -> bool:
         name = self.name
         return not isinstance(name, str) or place(name) is not None or not DATASETS[name].files
+
+    @property
+    def advice(self) -> str:
+        return advice(self.title)
 
     def load(self) -> Dataset:
         """Load the dataset into memory."""

@@ -26,7 +26,9 @@ from fedtide.show.report.pairs import beside_best, pair_row, titles
 
 WIDTH = 80  # characters of a terminal, unless it is known
 ROOMY = 24  # characters for a setting before columns of numbers are left out for it
-SPARE = (  # metrics whose columns are left out first where there are too many; the report has them all
+# Metrics whose columns are left out first where there are too many, then the others from the right; the
+# score stays, and the report has them all.
+SPARE = (
     "recovery_bytes",
     "start_joules",
     "start_seconds",
@@ -172,7 +174,8 @@ def result_table(found: Results, width: int = WIDTH) -> Table:
     if sum(full) + _width(columns) > width and len(heads) > 1:
         heads, lines = ["setting"], [[found.name(row)] for row in found.rows]
     hidden = []
-    for metric in found.columns[::-1] or SPARE:  # of chosen ones, the last ones first
+    others = [c.metric for c in reversed(columns) if c.metric != found.scale.metric("")]
+    for metric in found.columns[::-1] or [*SPARE, *others]:  # of chosen ones, the last ones first
         if sum(_setting_widths(heads, lines, ROOMY)) + _width(columns) > width:
             hidden += [column.title for column in columns if column.metric == metric]
             columns = {c: entries for c, entries in columns.items() if c.metric != metric}
