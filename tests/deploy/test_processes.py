@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -9,6 +10,8 @@ import sys
 import time
 from pathlib import Path
 from threading import Thread
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -148,7 +151,19 @@ def test_who_is_refused(tmp_path):
         assert "Connection attempt failed" in place.log("client-2")
         for name in ("client-1", "client-2"):
             assert "SuperNode ID" not in place.log(name)
+        assert asks_for_work(place.logs / "client-0.log") == 401
     assert not left_over(home)
+
+
+def asks_for_work(log):
+    """The answer to a process on the same machine that asks a SuperNode for work without its secret."""
+    address = re.search(r"http://127\.0\.0\.1:\d+", log.read_text())[0]
+    form = {"content-type": "application/protobuf", "accept": "application/protobuf"}
+    request = Request(f"{address}/v1/runtime/acquire-task", b"", form)
+    with pytest.raises(HTTPError) as refused:
+        urlopen(request)
+    refused.value.close()
+    return refused.value.code
 
 
 def test_ctrl_c_stops_everything(tmp_path):
