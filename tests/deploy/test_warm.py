@@ -78,6 +78,18 @@ def test_each_message_has_a_process_of_its_own(client, tmp_path):
     assert {parent for _, parent in rows} == {str(one.worker)}
 
 
+def test_data_are_loaded_before_a_message_is_claimed(client, tmp_path):
+    """A claim expires after half a minute; loading may take longer."""
+    one = client(
+        lambda *_: (tmp_path / "answered").touch(), lambda app: (tmp_path / "loaded").touch()
+    )
+    assert one._work(TASK._replace(token="")) is None
+    assert (tmp_path / "loaded").exists()
+    assert not (tmp_path / "answered").exists()
+    assert one._work(TASK) is None
+    assert (tmp_path / "answered").exists()
+
+
 def test_a_crash_costs_one_message(client, tmp_path):
     def answer(task, *_):
         if not (tmp_path / "crashed").exists():

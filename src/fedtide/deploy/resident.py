@@ -150,6 +150,11 @@ class Worker:
             if self.name and self.name != task.app:
                 return  # modules of two apps may have the same names: the next worker answers
             self._prepare(task)
+            if not task.token:
+                _write(end, BEGUN)
+                _write(end, "")
+                os.close(end)
+                continue
             wanted = self._forked(task, end) if self._may_fork() else self._answered(task, end)
             os.close(end)
             self._build(task.settings, wanted)

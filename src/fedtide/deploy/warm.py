@@ -73,9 +73,12 @@ BACKOFF = {"initial_backoff": 0.02, "backoff_cap": 0.5}  # seconds, for parts th
 
 
 class Claim(NamedTuple):
-    """A message for the resident process, as names: its content stays with the SuperNode."""
+    """A message for the resident process, as names: its content stays with the SuperNode.
 
-    token: str  # with which the SuperNode gives it out
+    Without a token it asks to load the app and the data only.
+    """
+
+    token: str  # with which the SuperNode gives it out; it expires if it is not used for 30 seconds
     app: tuple[str, str, str]  # name, version and hash of the app
     settings: dict[str, Any]  # what the SuperNode was started with
 
@@ -162,8 +165,12 @@ def supernode(arguments: Sequence[str], credentials: Credentials, work: Work) ->
 
     def work_and_push(state: Any, object_store: Any, **parts: Any) -> None:
         pace.busy()
-        task = _acquired(state, received[0].metadata.run_id, credentials)
-        problem = work(task) if task else None
+        app = _installed(state, received[0].metadata.run_id)
+        # Data may take long to load: the message is claimed when they are there.
+        problem = work(app) if app else None
+        token = _acquired(credentials)
+        if app and token and not problem:
+            problem = work(app._replace(token=token))
         if problem:
             error = Error(part("flwr.common.constant").ErrorCode.UNKNOWN, problem)
             node._insert_message(Message(error, reply_to=received[0]), state, object_store)
@@ -176,8 +183,8 @@ def supernode(arguments: Sequence[str], credentials: Credentials, work: Work) ->
     part("flwr.supernode.cli.flower_supernode").flower_supernode()
 
 
-def _acquired(state: Any, run: int, credentials: Credentials) -> Claim | None:
-    """Claim the task of the message that has come; None if the SuperNode has answered it already."""
+def _acquired(credentials: Credentials) -> str:
+    """Claim the oldest message; its token, or nothing if the SuperNode has answered it already."""
     executor, core = part(EXECUTOR), part("flwr.supercore.interceptors")
     types = [part("flwr.supercore.constant").TaskType.CLIENT_APP]
     request = part("flwr.proto.runtime_pb2").AcquireTaskRequest(supported_task_types=types)
@@ -185,14 +192,17 @@ def _acquired(state: Any, run: int, credentials: Credentials) -> Claim | None:
         master_secret=credentials.secret.read_bytes(), protected_methods=[ACQUIRE]
     )
     with _client(executor, credentials.address, signed) as client:
-        claimed = client.AcquireTask(request)
-    if not claimed.token:
-        return None
+        return str(client.AcquireTask(request).token)
+
+
+def _installed(state: Any, run: int) -> Claim | None:
+    """Install the app of a run; None if the SuperNode does not trust the app."""
     about = state.get_run(run)
+    if about is None:
+        return None
     context = state.get_run_series_context(about.series_id)
-    _install(executor, state.get_fab(about.fab_hash).content)
-    app = (about.fab_id, about.fab_version, about.fab_hash)
-    return Claim(claimed.token, app, dict(context.node_config))
+    _install(part(EXECUTOR), state.get_fab(about.fab_hash).content)
+    return Claim("", (about.fab_id, about.fab_version, about.fab_hash), dict(context.node_config))
 
 
 def _install(executor: Any, content: bytes) -> None:
