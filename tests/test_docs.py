@@ -208,18 +208,20 @@ def test_the_environment_is_activated_before_the_first_command(page):
     assert 0 < text.find("source .venv/bin/activate") < first
 
 
-@titled([page for page in PAGES if "flower-su" in page.read_text()])
-def test_no_command_opens_flower_to_a_network(page):
-    """Whoever reaches a SuperLink can run code: it listens on 127.0.0.1, clients come through a tunnel."""
-    text = page.read_text().replace("\\\n", " ")
-    assert "0.0.0.0" not in text
-    servers = re.findall(r"^ *flower-superlink .*", text, re.M)
-    clients = re.findall(r"^ *flower-supernode .*", text, re.M)
-    assert servers
-    assert clients
-    assert all("--host 127.0.0.1 --port 8000 " in command for command in servers)
-    assert all("--superlink 127.0.0.1:8000 " in command for command in clients)
-    assert "-L 127.0.0.1:8000:127.0.0.1:8000" in text
+def test_no_command_opens_flower_to_a_network():
+    """Who reaches a SuperLink can run code: it listens on 127.0.0.1, clients come through a tunnel."""
+    page = (ROOT / "docs" / "deploy.md").read_text()
+    files = [*PAGES, *ROOT.glob("examples/deployment/*"), *ROOT.glob("src/fedtide/deploy/*.py")]
+    texts = [path.read_text().replace("\\\n", " ") for path in files]
+    assert all("0.0.0.0" not in text for text in texts if "deploy" in text)
+    places = [
+        each
+        for text in texts
+        for each in re.findall(r"--(?:server|superlink)[ =]([^`\s\"]+)", text)
+    ]
+    assert all(place.startswith(("127.0.0.1", "{")) for place in places)
+    assert "-L 127.0.0.1:8000:127.0.0.1:8000" in page
+    assert "never open the SuperLink's port to a network" in page
 
 
 def test_the_version_is_the_same_everywhere():

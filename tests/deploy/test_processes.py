@@ -28,6 +28,15 @@ def _patient(monkeypatch):
     monkeypatch.setattr(up, "START", PATIENCE)
 
 
+@pytest.fixture(scope="module")
+def pace():
+    """Seconds that a client's process takes to start, now, on this machine."""
+    started = time.monotonic()
+    code = "import fedtide.config, flwr.clientapp"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    return max(1.0, time.monotonic() - started)
+
+
 def app(folder, text):
     """The app of a study."""
     study = folder / "study.toml"
@@ -164,11 +173,11 @@ def test_ctrl_c_stops_everything(tmp_path):
     assert not left_over(tmp_path)
 
 
-def test_clients_that_come_and_go_with_tls_and_keys(tmp_path):
+def test_clients_that_come_and_go_with_tls_and_keys(tmp_path, pace):
     """Client 1 is killed in the middle of a round, client 2 comes late. The run ends, both changes are
     sessions, DIMC's start was used, no process stays.
 
-    Client 2 is started while round 1 waits for client 1 until the deadline.
+    Client 2 is started while round 1 waits for client 1 until the deadline, which leaves time for it.
     """
     text = f"""
 data = {{ name = "digits", partition = {{ kind = "dirichlet", alpha = 0.5 }} }}
@@ -176,7 +185,7 @@ population = {{ kind = "live", clients = 3, rounds = 8 }}
 algorithm = "fedprox"
 train = {{ model = "linear", steps = 3, lr = 0.1 }}
 start = {{ kind = "similarity", P = 1, trigger = "always" }}
-engine.flower = {{ deadline = 15, wait = {PATIENCE} }}
+engine.flower = {{ deadline = {10 + 6 * pace}, wait = {PATIENCE} }}
 """
     keys = generate(tmp_path / "keys", 3)
     home = tmp_path / "flower"

@@ -9,7 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from fedtide.cli import app
+from fedtide.core.errors import ConfigError
 from fedtide.deploy.events import Events
+from fedtide.deploy.keys import generate
+from fedtide.deploy.nodes import starts
 from fedtide.deploy.template import init
 
 STUDY = 'population = { kind = "live", clients = 3, rounds = 2 }\ntrain = { steps = 1 }\n'
@@ -71,3 +74,17 @@ def test_what_cannot_work_is_refused_before_anything_starts(tmp_path, monkeypatc
     done = invoke("deploy", "client", "--server", "10.1.2.3:8000")
     assert "127.0.0.1 without --keys" in str(done.exception)
     assert not (tmp_path / "runs").exists()
+
+
+def test_the_number_is_that_of_the_key(tmp_path):
+    """On a client's machine the folder has one key; where it has several, the number must be said."""
+    keys = generate(tmp_path / "keys", 3)
+    with pytest.raises(ConfigError, match=r"--number must be given .* Got \[0, 1, 2\]"):
+        starts("127.0.0.1:8000", [], keys)
+    for number in (0, 2):
+        keys.of_client(number).unlink()
+    (start,) = starts("10.1.2.3:8000", [], keys, 'file="{number}.csv"', share_errors=True)
+    words = 'partition-id=1 file="1.csv" share_errors=true'
+    assert start.arguments[:4] == ("--superlink", "10.1.2.3:8000", "--node-config", words)
+    assert start.arguments[-1].endswith("client-1.key")
+    assert "partition-id=-1 " in starts("127.0.0.1:8000", [])[0].arguments[3]

@@ -9,12 +9,12 @@ from types import SimpleNamespace
 import pytest
 
 from fedtide.deploy import resident, warm
-from fedtide.deploy.resident import Client, Worker, fork
-from fedtide.deploy.warm import Pace, Task, missing
+from fedtide.deploy.resident import ClientProcesses, Worker, fork
+from fedtide.deploy.warm import Claim, Polling, missing
 
 # The process of the tests may have threads; its forked children here use none of what these may hold.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
-TASK = Task("token", ("publisher/app", "1.0", "hash"), {"partition-id": 0})
+TASK = Claim("token", ("publisher/app", "1.0", "hash"), {"partition-id": 0})
 
 
 def test_the_installed_flower_has_what_is_used():
@@ -33,7 +33,7 @@ def test_waits_grow_while_nothing_comes(monkeypatch):
     monkeypatch.setattr(
         warm.time, "sleep", lambda seconds: setattr(now, "time", now.time + seconds)
     )
-    pace, looks = Pace(), 0
+    pace, looks = Polling(), 0
     while now.time < 60:
         pace.sleep(3)
         looks += 1
@@ -48,13 +48,13 @@ def test_waits_grow_while_nothing_comes(monkeypatch):
 @pytest.fixture
 def client(monkeypatch, tmp_path):
     """The channel of a client and its worker, without a SuperNode."""
-    monkeypatch.setattr(Client, "_run_node", lambda self: time.sleep(600))
+    monkeypatch.setattr(ClientProcesses, "_run_node", lambda self: time.sleep(600))
     made = []
 
     def make(answer, prepare=lambda app: None):
         monkeypatch.setattr(resident, "loaded", prepare)
         monkeypatch.setattr(resident, "answer", answer)
-        made.append(Client(SimpleNamespace(number=0, log=tmp_path / "log"), tmp_path))
+        made.append(ClientProcesses(SimpleNamespace(number=0, log=tmp_path / "log"), tmp_path))
         return made[-1]
 
     yield make

@@ -1,12 +1,13 @@
 """Published numbers beside ours: places, verdicts, and what is taken from results."""
 
+import importlib.util
 import json
 from pathlib import Path
 
 import pytest
 
 from fedtide.core.errors import ConfigError
-from fedtide.measure.ledger import OURS, Measured, Printed, read, taken, verdict
+from fedtide.measure.ledger import OURS, OurNumber, PublishedNumber, read, taken, verdict
 from fedtide.show.ledger import counts, coverage_markdown, lines, numbers_markdown
 from tests.cli.command import fedtide
 from tests.show.made import folder, run
@@ -87,8 +88,8 @@ def test_every_number_has_its_place_and_a_verdict(paper):
 
 def test_spreads_points_and_relative_distances_decide():
     def judged(value, spread, ours, unit="%", deviation=0.5):
-        published = Printed("T", {}, value, spread, unit)
-        return verdict(published, Measured("s", ours, deviation, 3, ""))
+        published = PublishedNumber("T", {}, value, spread, unit)
+        return verdict(published, OurNumber("s", ours, deviation, 3, ""))
 
     assert judged(70, 1.0, 70.4) == "agrees"
     assert judged(70, 0.3, 70.4) == "close"  # ours is outside of the published spread
@@ -142,3 +143,13 @@ def test_ledgers_of_the_papers(paper):
     for entry in ledger.entries:
         if entry.ours:
             assert (PAPERS / paper / f"{entry.ours.study}.toml").is_file()
+
+
+def test_the_pages_are_up_to_date():
+    spec = importlib.util.spec_from_file_location("ledger", PAPERS.parents[1] / "docs/ledger.py")
+    assert spec
+    assert spec.loader
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    for page, text in made.pages():
+        assert page.read_text(encoding="utf-8") == text, "run: python docs/ledger.py"

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from fedtide.config import tuning
-from fedtide.config.build import Table, build, convert, folder
-from fedtide.core.errors import ConfigError
+from fedtide.config.build import Table, build, convert, fields_of, folder
+from fedtide.core.errors import ConfigError, choices
 from fedtide.measure.recovery import Recovery
 from fedtide.run.experiment import Experiment
 from fedtide.run.ranges import Ranges, checked
@@ -94,6 +94,9 @@ def _literal(text: str) -> Any:
 def study(name: str, table: Table, source: str = "") -> Study:
     """The study that a table describes; `source` is the text it was read from."""
     base = {key: value for key, value in table.items() if key not in STUDY_KEYS}
+    known = {*fields_of(Experiment), *STUDY_KEYS}
+    if wrong := next((key for key in base if key not in known), None):
+        raise ConfigError(f"{wrong}: a study has no such setting. {choices(wrong, known)}")
     grid = dict(_flat(convert(dict, table.get("compare", {}), "compare")))
     seeds = _listed(grid.pop("seed", [base.pop("seed", 0)]), "compare.seed")
     settings, ranges = tuning.split(convert(dict, table.get("tune", {}), "tune"), "tune")
@@ -154,7 +157,8 @@ def _cases(raw: Any) -> list[Table]:
 def _listed(values: Any, where: str) -> list[Any]:
     if not isinstance(values, list) or not values:
         raise ConfigError(
-            f"{where} must be a list of values to compare. Got {values!r}. Write [a, b]."
+            f"{where} must be a list of values to compare. Got {values!r}. "
+            "Write [1, 2] or ['a', 'b'], texts in quotes."
         )
     return values
 

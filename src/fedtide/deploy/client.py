@@ -18,9 +18,9 @@ from fedtide.deploy.data import Hook, Settings, written
 from fedtide.deploy.engine import NEVER
 from fedtide.deploy.errors import Recorder, told
 from fedtide.deploy.frozen import FROZEN, LacksFrozen, lacking, settled
-from fedtide.deploy.prepared import Prepared, Run
+from fedtide.deploy.nodes import NO_NUMBER
+from fedtide.deploy.prepared import Prepared, RunKey
 from fedtide.deploy.records import packed, unpacked
-from fedtide.deploy.roster import NO_NUMBER
 from fedtide.run.world import World
 from fedtide.training.memory import Memory
 from fedtide.training.messages import Broadcast, Report
@@ -205,8 +205,8 @@ def _int(about: ConfigRecord, name: str) -> int:
     return int(str(about[name]))
 
 
-def _run(about: ConfigRecord) -> Run:
-    return Run(_int(about, "cell"), _int(about, "seed"))
+def _run(about: ConfigRecord) -> RunKey:
+    return RunKey(_int(about, "cell"), _int(about, "seed"))
 
 
 def _ids(about: ConfigRecord) -> Ids:

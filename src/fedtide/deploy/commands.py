@@ -85,8 +85,13 @@ def client(
     ] = "127.0.0.1:8000",
     numbers: Annotated[
         list[int],
-        typer.Option("--number", help="The number of this client; repeat it for several.", min=0),
-    ] = [0],  # noqa: B006 (typer copies it)
+        typer.Option(
+            "--number",
+            help="The number of this client; repeat it for several. Without it: that of the key "
+            "in --keys, or the lowest free one.",
+            min=0,
+        ),
+    ] = [],  # noqa: B006 (typer copies it)
     keys: Annotated[
         Path | None,
         typer.Option(help="The folder with ca.crt and client-NUMBER.key.", show_default=False),

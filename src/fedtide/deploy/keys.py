@@ -42,7 +42,17 @@ class Keys(NamedTuple):
     @property
     def clients(self) -> list[int]:
         """The numbers of the clients whose public keys are in the folder."""
-        names = [path.stem.removeprefix("client-") for path in self.folder.glob("client-*.pub")]
+        return self._numbers(".pub")
+
+    @property
+    def private(self) -> list[int]:
+        """The numbers of the clients whose private keys are in the folder: one, on a client's machine."""
+        return self._numbers(".key")
+
+    def _numbers(self, ending: str) -> list[int]:
+        names = [
+            path.stem.removeprefix("client-") for path in self.folder.glob(f"client-*{ending}")
+        ]
         return sorted(int(name) for name in names if name.isdecimal())
 
     def of_client(self, number: int) -> Path:

@@ -15,6 +15,7 @@ from typing import IO
 from fedtide.core.errors import require
 from fedtide.deploy.keys import Keys
 
+NO_NUMBER = -1  # the number of a client that has none of its own
 # Before torch, numpy and Flower are imported. One thread per operator: a process with threads must not fork,
 # and training uses one thread anyway.
 ENVIRONMENT = {
@@ -27,7 +28,7 @@ ENVIRONMENT = {
 
 
 @dataclass(frozen=True)
-class Start:
+class ClientStart:
     """What a client is started with."""
 
     number: int
@@ -42,7 +43,7 @@ def starts(
     settings: str = "",
     share_errors: bool = False,
     logs: Path | None = None,
-) -> list[Start]:
+) -> list[ClientStart]:
     """How to start clients with these numbers; `settings` go to the app's `of_client`.
 
     In the settings, {number} stands for the number of the client.
@@ -55,7 +56,7 @@ def starts(
     if logs:
         logs.mkdir(parents=True, exist_ok=True)
     found = []
-    for number in numbers:
+    for number in numbers or [_own_number(keys)]:
         words = f"partition-id={number} {settings.replace('{number}', str(number))}"
         words += " share_errors=true" if share_errors else ""
         arguments = ["--superlink", server, "--node-config", words]
@@ -65,8 +66,18 @@ def starts(
         else:
             arguments += ["--insecure"]
         log = logs / f"client-{number}.log" if logs else None
-        found.append(Start(number, tuple(arguments), log))
+        found.append(ClientStart(number, tuple(arguments), log))
     return found
+
+
+def _own_number(keys: Keys | None) -> int:
+    """The number of a client whose key is the only one in its folder; without keys, the server chooses."""
+    if keys is None:
+        return NO_NUMBER
+    own = keys.private
+    must = "given where --keys has not exactly one client-NUMBER.key"
+    require(len(own) == 1, "deploy client --number", must, own)
+    return own[0]
 
 
 def why_cold() -> str:
@@ -79,14 +90,14 @@ def why_cold() -> str:
     return f"this version of Flower has no {', '.join(absent)}" if absent else ""
 
 
-def run_warm(clients: Sequence[Start]) -> int:
+def run_warm(clients: Sequence[ClientStart]) -> int:
     """Run clients whose processes stay loaded, until they are stopped; 0 if all went well."""
     from fedtide.deploy.resident import run
 
     return run(clients)
 
 
-def run_cold(clients: Sequence[Start]) -> int:
+def run_cold(clients: Sequence[ClientStart]) -> int:
     """Run clients as Flower does: it starts a process for every message."""
     from fedtide.deploy.up import free_port
 

@@ -18,7 +18,7 @@ from fedtide.run.study import Study
 from fedtide.run.world import World
 
 
-class Run(NamedTuple):
+class RunKey(NamedTuple):
     """A run of the study."""
 
     cell: int
@@ -34,9 +34,9 @@ class Prepared:
 
     file: Path
     source: Hook | str  # the module `data.py` of the app, or its name
-    wanted: set[Run] = field(default_factory=set)
+    wanted: set[RunKey] = field(default_factory=set)
     _data: dict[str, Own] = field(default_factory=dict)
-    _worlds: dict[tuple[str, Run], World] = field(default_factory=dict)
+    _worlds: dict[tuple[str, RunKey], World] = field(default_factory=dict)
 
     @cached_property
     def study(self) -> Study:
@@ -57,11 +57,11 @@ class Prepared:
             self._data[name] = of_client(self.hook, settings)
         return self._data[name]
 
-    def experiment(self, run: Run) -> Experiment:
+    def experiment(self, run: RunKey) -> Experiment:
         """The experiment of a run."""
         return replace(self.study.cells[run.cell].experiment, seed=run.seed)
 
-    def world(self, settings: Mapping[str, Any], run: Run) -> World:
+    def world(self, settings: Mapping[str, Any], run: RunKey) -> World:
         """A world for one message of this run."""
         world = self._worlds.pop((_name(settings), run), None)
         if world is None:
@@ -69,7 +69,7 @@ class Prepared:
             world = self._built(settings, run)
         return world
 
-    def build(self, settings: Mapping[str, Any], run: Run) -> None:
+    def build(self, settings: Mapping[str, Any], run: RunKey) -> None:
         """Have a world ready for the next message of this run."""
         self._worlds[_name(settings), run] = self._built(settings, run)
 
@@ -77,7 +77,7 @@ class Prepared:
         """Do all experiments of the study compute on the CPU?"""
         return all(cell.experiment.engine.place().type == "cpu" for cell in self.study.cells)
 
-    def _built(self, settings: Mapping[str, Any], run: Run) -> World:
+    def _built(self, settings: Mapping[str, Any], run: RunKey) -> World:
         e = self.experiment(run)
         stacks = isinstance(e.engine, VectorisedSettings)
         engine = (VectorisedSettings if stacks else LoopSettings)(workers=1, device=e.engine.device)

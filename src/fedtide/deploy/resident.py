@@ -27,10 +27,10 @@ from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
 
 from fedtide.deploy.errors import told
-from fedtide.deploy.nodes import Start
-from fedtide.deploy.prepared import Prepared, Run
+from fedtide.deploy.nodes import ClientStart
+from fedtide.deploy.prepared import Prepared, RunKey
 from fedtide.deploy.up import free_port
-from fedtide.deploy.warm import Credentials, Task, answer, loaded, supernode
+from fedtide.deploy.warm import Claim, Credentials, answer, loaded, preload, supernode
 
 SIZE = 1 << 16  # bytes of a note between processes
 ATTEMPTS = 3  # workers that are asked to answer a message, if the one before ended
@@ -39,18 +39,19 @@ PAUSE = 1.0  # seconds before a worker that lived less long is started again
 PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux
 
 
-def run(starts: Sequence[Start]) -> int:
+def run(starts: Sequence[ClientStart]) -> int:
     """Run these clients until they are stopped; the exit code of the first that failed, or 0."""
+    preload()
     gc.collect()
     gc.freeze()  # pages that nothing writes to are shared by all processes
     with TemporaryDirectory(prefix="fedtide-") as folder:
-        return Supervisor([Client(start, Path(folder)) for start in starts]).run()
+        return Supervisor([ClientProcesses(start, Path(folder)) for start in starts]).run()
 
 
-class Client:
+class ClientProcesses:
     """The two processes of a client, and the channel between them."""
 
-    def __init__(self, start: Start, folder: Path) -> None:
+    def __init__(self, start: ClientStart, folder: Path) -> None:
         self.start = start
         self.credentials = Credentials(
             f"127.0.0.1:{free_port()}", folder / f"secret-{start.number}"
@@ -80,7 +81,7 @@ class Client:
         arguments += ["--port", port, "--superexec-auth-secret-file", str(self.credentials.secret)]
         supernode(arguments, self.credentials, self._work)
 
-    def _work(self, task: Task) -> str | None:
+    def _work(self, task: Claim) -> str | None:
         """Let the worker answer a message, and wait until it is; what went wrong, if it could not.
 
         The process that answers holds the other end of a pipe, so that its end is noticed. If none has
@@ -105,7 +106,7 @@ class Client:
 class Supervisor:
     """Watches the processes of clients."""
 
-    def __init__(self, clients: Sequence[Client]) -> None:
+    def __init__(self, clients: Sequence[ClientProcesses]) -> None:
         self.clients, self.code, self.stopping = list(clients), 0, False
 
     def run(self) -> int:
@@ -145,7 +146,7 @@ class Worker:
         while True:
             note, (end, *_), _, _ = socket.recv_fds(self.channel, SIZE, 1)
             about = json.loads(note)
-            task = Task(about["token"], tuple(about["app"]), about["settings"])
+            task = Claim(about["token"], tuple(about["app"]), about["settings"])
             if self.name and self.name != task.app:
                 return  # modules of two apps may have the same names: the next worker answers
             self._prepare(task)
@@ -153,7 +154,7 @@ class Worker:
             os.close(end)
             self._build(task.settings, wanted)
 
-    def _prepare(self, task: Task) -> None:
+    def _prepare(self, task: Claim) -> None:
         """Load app and data before the fork, so that every message finds them."""
         self.name = task.app
         if self.app is None:
@@ -163,7 +164,7 @@ class Worker:
                 if self.prepared:
                     self.prepared.data(task.settings)
 
-    def _build(self, settings: Mapping[str, Any], wanted: Sequence[Run]) -> None:
+    def _build(self, settings: Mapping[str, Any], wanted: Sequence[RunKey]) -> None:
         """Build what the last message had to build, for the messages that follow."""
         for run in wanted:
             if self.prepared:
@@ -180,7 +181,7 @@ class Worker:
             return False
         return threads == 1 and (self.prepared is None or self.prepared.is_on_cpu())
 
-    def _forked(self, task: Task, end: int) -> list[Run]:
+    def _forked(self, task: Claim, end: int) -> list[RunKey]:
         """Let a new process answer; it also says so, and does not need this process any more."""
         reader, writer = os.pipe()
 
@@ -196,9 +197,9 @@ class Worker:
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         if code:
             _write(end, f"its process ended {_words(code)}")
-        return [Run(*run) for run in wanted]
+        return [RunKey(*run) for run in wanted]
 
-    def _answered(self, task: Task, end: int) -> list[Run]:
+    def _answered(self, task: Claim, end: int) -> list[RunKey]:
         """Answer the message; the runs for which a world had to be built."""
 
         def described(error: Exception) -> str:

@@ -15,13 +15,13 @@ from flwr.serverapp import Grid
 from fedtide.core.types import Ids
 from fedtide.deploy.errors import escaped
 from fedtide.deploy.events import Events
+from fedtide.deploy.nodes import NO_NUMBER
 from fedtide.deploy.warm import patience
 from fedtide.engines.kinds import FlowerSettings
 
 PAUSES = (0.05, 0.5)  # seconds between two looks into the mailbox: at first, and after a long wait
 LISTED = 1.0  # seconds between two looks at who is connected, while replies are waited for
 PATIENCE = 4.0  # deadlines that a message lives in Flower
-NO_NUMBER = -1  # the number of a client that has none of its own
 
 log = logging.getLogger("fedtide")
 

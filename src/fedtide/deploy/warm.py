@@ -72,7 +72,7 @@ SHORTEST, LONGEST = 0.08, 2.0  # seconds between two looks for messages
 BACKOFF = {"initial_backoff": 0.02, "backoff_cap": 0.5}  # seconds, for parts that are on their way
 
 
-class Task(NamedTuple):
+class Claim(NamedTuple):
     """A message for the resident process, as names: its content stays with the SuperNode."""
 
     token: str  # with which the SuperNode gives it out
@@ -80,7 +80,7 @@ class Task(NamedTuple):
     settings: dict[str, Any]  # what the SuperNode was started with
 
 
-Work = Callable[[Task], str | None]  # answers a message; what went wrong if there is no answer
+Work = Callable[[Claim], str | None]  # answers a message; what went wrong if there is no answer
 
 
 class Credentials(NamedTuple):
@@ -116,7 +116,7 @@ def part(module: str) -> Any:
 
 
 @dataclass
-class Pace:
+class Polling:
     """Waits that are short while there is work, and grow to two seconds when there is none.
 
     An eighth of the time since the last message, and never less than eight times what a look for messages
@@ -144,7 +144,7 @@ class Pace:
 
 def supernode(arguments: Sequence[str], credentials: Credentials, work: Work) -> None:
     """Run `flower-supernode` in this process, until it is stopped; `work` answers its messages."""
-    node, pace = part(NODE), Pace()
+    node, pace = part(NODE), Polling()
     pull, push = node._pull_and_store_message, node._push_messages
     received: list[Message] = []
 
@@ -176,7 +176,7 @@ def supernode(arguments: Sequence[str], credentials: Credentials, work: Work) ->
     part("flwr.supernode.cli.flower_supernode").flower_supernode()
 
 
-def _acquired(state: Any, run: int, credentials: Credentials) -> Task | None:
+def _acquired(state: Any, run: int, credentials: Credentials) -> Claim | None:
     """Claim the task of the message that has come; None if the SuperNode has answered it already."""
     executor, core = part(EXECUTOR), part("flwr.supercore.interceptors")
     types = [part("flwr.supercore.constant").TaskType.CLIENT_APP]
@@ -192,7 +192,7 @@ def _acquired(state: Any, run: int, credentials: Credentials) -> Task | None:
     context = state.get_run_series_context(about.series_id)
     _install(executor, state.get_fab(about.fab_hash).content)
     app = (about.fab_id, about.fab_version, about.fab_hash)
-    return Task(claimed.token, app, dict(context.node_config))
+    return Claim(claimed.token, app, dict(context.node_config))
 
 
 def _install(executor: Any, content: bytes) -> None:
@@ -222,7 +222,7 @@ def loaded(app: tuple[str, str, str]) -> Any:
     return load(*app)
 
 
-def answer(task: Task, address: str, app: Callable[[], Any], told: Callable[..., str]) -> None:
+def answer(task: Claim, address: str, app: Callable[[], Any], told: Callable[..., str]) -> None:
     """Answer the message of a task, as a process that Flower starts would; `told` describes an error."""
     executor, known = part(EXECUTOR), part("flwr.common.constant")
     executor.pull_and_inflate_object_from_tree = partial(

@@ -28,7 +28,7 @@ RELATIVE = 0.02  # of numbers with another unit
 Place = Mapping[str, Any]  # where a number stands: {"dataset": "MNIST", "alpha": 0.3, ...}
 
 
-class Printed(NamedTuple):
+class PublishedNumber(NamedTuple):
     """A number that a paper prints, in the paper's unit."""
 
     table: str
@@ -38,7 +38,7 @@ class Printed(NamedTuple):
     unit: str
 
 
-class Measured(NamedTuple):
+class OurNumber(NamedTuple):
     """Our number for the same place."""
 
     study: str
@@ -48,11 +48,11 @@ class Measured(NamedTuple):
     size: str  # how our study is smaller than the paper's; empty: as large
 
 
-class Entry(NamedTuple):
+class LedgerEntry(NamedTuple):
     """A printed number, ours if there is one, and the verdict."""
 
-    printed: Printed
-    ours: Measured | None
+    printed: PublishedNumber
+    ours: OurNumber | None
     verdict: str
     because: str  # why ours differs, or was not run
 
@@ -66,12 +66,12 @@ class Ledger(NamedTuple):
     """All numbers of a paper."""
 
     paper: str
-    entries: Sequence[Entry]
+    entries: Sequence[LedgerEntry]
 
     @property
-    def tables(self) -> Mapping[str, list[Entry]]:
+    def tables(self) -> Mapping[str, list[LedgerEntry]]:
         """The entries of each table."""
-        found: dict[str, list[Entry]] = {}
+        found: dict[str, list[LedgerEntry]] = {}
         for entry in self.entries:
             found.setdefault(entry.printed.table, []).append(entry)
         return found
@@ -87,7 +87,7 @@ def read(folder: Path) -> Ledger:
     return Ledger(told["paper"], entries)
 
 
-def printed_numbers(table: Mapping[str, Any]) -> Iterator[Printed]:
+def printed_numbers(table: Mapping[str, Any]) -> Iterator[PublishedNumber]:
     """Every number of a table, with its place."""
     keys, columns = table["rows"], table["columns"]
     places = [dict(zip(columns, at, strict=True)) for at in product(*columns.values())]
@@ -100,10 +100,10 @@ def printed_numbers(table: Mapping[str, Any]) -> Iterator[Printed]:
                 value, _, spread = cell.partition("±")
                 here = dict(zip(keys, at, strict=True)) | place
                 width = float(spread) if spread else None
-                yield Printed(table["name"], here, float(value), width, table["unit"])
+                yield PublishedNumber(table["name"], here, float(value), width, table["unit"])
 
 
-def _entry(one: Printed, table: Mapping[str, Any], ours: Mapping[str, Any]) -> Entry:
+def _entry(one: PublishedNumber, table: Mapping[str, Any], ours: Mapping[str, Any]) -> LedgerEntry:
     found = next(
         (
             measured
@@ -114,13 +114,13 @@ def _entry(one: Printed, table: Mapping[str, Any], ours: Mapping[str, Any]) -> E
         None,
     )
     if found is None:
-        return Entry(one, None, "not run", _reason(table.get("not_run", []), one.place))
+        return LedgerEntry(one, None, "not run", _reason(table.get("not_run", []), one.place))
     said = verdict(one, found)
     because = _reason(table.get("differs", []), one.place) if said == "differs" else ""
-    return Entry(one, found, said, because or (found.size if said == "differs" else ""))
+    return LedgerEntry(one, found, said, because or (found.size if said == "differs" else ""))
 
 
-def verdict(published: Printed, ours: Measured) -> str:
+def verdict(published: PublishedNumber, ours: OurNumber) -> str:
     """Is each number inside the other's spread, are they close, or do they differ?"""
     gap = abs(ours.value - published.value)
     if published.spread is not None and gap <= min(published.spread, ours.spread):
@@ -142,7 +142,9 @@ def _fits(where: Mapping[str, Any], place: Place) -> bool:
     )
 
 
-def _measured(one: Printed, rule: Mapping[str, Any], study: Mapping[str, Any]) -> Measured | None:
+def _measured(
+    one: PublishedNumber, rule: Mapping[str, Any], study: Mapping[str, Any]
+) -> OurNumber | None:
     """Our number, from the row of the study whose settings are those of the place."""
     words = rule.get("words", {})
     said = {key: words.get(str(value), value) for key, value in one.place.items()}
@@ -154,7 +156,7 @@ def _measured(one: Printed, rule: Mapping[str, Any], study: Mapping[str, Any]) -
             if len(numbers) >= start:
                 mean, std = (number * rule.get("times", 1) for number in numbers[start - 1])
                 size = str(rule.get("size", ""))
-                return Measured(rule["study"], mean, std, len(row["seeds"]), size)
+                return OurNumber(rule["study"], mean, std, len(row["seeds"]), size)
     return None
 
 

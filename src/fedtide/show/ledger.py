@@ -9,13 +9,13 @@ from itertools import groupby
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from fedtide.measure.ledger import SEEDS, VERDICTS, Entry, Ledger, Printed
+from fedtide.measure.ledger import SEEDS, VERDICTS, Ledger, LedgerEntry, PublishedNumber
 from fedtide.show.columns import NONE
 
 COUNTS = ("numbers", *VERDICTS[:-1], "not run", f"{SEEDS} seeds")
 
 
-def counts(entries: Sequence[Entry]) -> list[int]:
+def counts(entries: Sequence[LedgerEntry]) -> list[int]:
     """How many numbers there are, how many of them have each verdict, and how many have three seeds."""
     found = Counter(entry.verdict for entry in entries)
     repeated = sum(entry.ours is not None and entry.ours.seeds >= SEEDS for entry in entries)
@@ -38,14 +38,14 @@ def coverage(ledgers: Sequence[Ledger]) -> Table:
     return table
 
 
-def lines(entries: Sequence[Entry]) -> Iterator[str]:
+def lines(entries: Sequence[LedgerEntry]) -> Iterator[str]:
     """Every number of a table in a line."""
     for entry in entries:
         said = entry.verdict + (f": {entry.because}" if entry.because else "")
         yield f"{where(entry.printed)}: published {_published(entry)}, ours {_ours(entry)}; {said}"
 
 
-def where(printed: Printed, leave_out: Sequence[str] = ()) -> str:
+def where(printed: PublishedNumber, leave_out: Sequence[str] = ()) -> str:
     """The place of a number: `MNIST, overlap 0.0, alpha 0.3, FedProx, transition 2, proposed`."""
     return ", ".join(
         str(value) if isinstance(value, str) else f"{key} {value}"
@@ -64,7 +64,7 @@ def coverage_markdown(ledgers: Sequence[Ledger]) -> Iterator[str]:
     yield f"| **all** | {' | '.join(f'**{n}**' for n in counts(every))} |\n"
 
 
-def numbers_markdown(entries: Sequence[Entry], rows: Sequence[str]) -> Iterator[str]:
+def numbers_markdown(entries: Sequence[LedgerEntry], rows: Sequence[str]) -> Iterator[str]:
     """A table of a paper with ours above the published numbers, for the rows of which we ran any.
 
     `rows` are the keys of a place that stand at the left, as in the paper.
@@ -81,25 +81,25 @@ def numbers_markdown(entries: Sequence[Entry], rows: Sequence[str]) -> Iterator[
             yield f"|{' |' * len(rows)} published | {' | '.join(theirs)} |\n"
 
 
-def _without(printed: Printed, keys: Sequence[str]) -> str:
+def _without(printed: PublishedNumber, keys: Sequence[str]) -> str:
     """The rest of a place: `transition 2, proposed`."""
     return where(printed, leave_out=keys)
 
 
-def _judged(entry: Entry) -> str:
+def _judged(entry: LedgerEntry) -> str:
     """Ours, in bold where it agrees with the published number."""
     return f"**{_ours(entry)}**" if entry.verdict == "agrees" else _ours(entry)
 
 
-def _ours(entry: Entry) -> str:
+def _ours(entry: LedgerEntry) -> str:
     return NONE if entry.ours is None else _with_spread(entry.ours.value, entry.ours.spread, entry)
 
 
-def _published(entry: Entry) -> str:
+def _published(entry: LedgerEntry) -> str:
     return _with_spread(entry.printed.value, entry.printed.spread, entry)
 
 
-def _with_spread(value: float, spread: float | None, entry: Entry) -> str:
+def _with_spread(value: float, spread: float | None, entry: LedgerEntry) -> str:
     """Two digits after the point; four of fractions."""
     digits = 4 if entry.printed.unit in ("fraction", "loss") else 2
     return f"{value:.{digits}f}" + ("" if spread is None else f" ± {spread:.{digits}f}")
