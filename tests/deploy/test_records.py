@@ -29,7 +29,7 @@ TREE = {
 
 def test_a_tree_comes_back_as_it_was():
     record = packed(TREE, t=3, lr=0.1, word="gradient 0")
-    assert set(record.array_records["arrays"]) == {"pair/left", "pair/right/bn.mean", "flag"}
+    assert set(record.array_records["arrays"]) == {"pair/left", "flag"}  # numbers are in `contents`
     back, about = unpacked(record)
     assert isinstance(back["pair"], Pair)
     assert back["pair"].right["none"] == Nothing()
@@ -45,6 +45,12 @@ def test_a_tree_comes_back_as_it_was():
         '{"type": "os:system", "fields": {}}',  # loaded, but no NamedTuple
         '{"type": "antigravity:geohash", "fields": {}}',  # not loaded, and stays so
         '{"fields": {"missing": null}}',
+        '{"dtype": "float16", "number": 1.0}',
+        '{"dtype": "int64", "number": "1"}',
+        '{"dtype": "int64", "number": 1e30}',
+        f'{{"dtype": "int64", "number": {10**30}}}',
+        f'{{"dtype": "float32", "number": {10**400}}}',
+        '{"dtype": "float32", "number": [1e3]}',
         "no JSON",
     ],
 )
@@ -53,3 +59,20 @@ def test_a_message_cannot_name_what_it_likes(contents):
     record["config"] = ConfigRecord({"contents": contents})
     with pytest.raises(EngineError, match="Deploy the same version"):
         unpacked(record)
+
+
+@pytest.mark.parametrize("value", [0.1, -0.0, 1e-45, 3.4028235e38, 1 / 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_numbers_keep_every_bit(value, dtype):
+    number = torch.tensor(value, dtype=dtype)
+    record = packed({"a": number, "n": torch.tensor(2**62 + 1)})
+    assert not record.array_records["arrays"]
+    back, _ = unpacked(record)
+    assert back["a"].numpy().tobytes() == number.numpy().tobytes()
+    assert back["n"] == 2**62 + 1
+
+
+def test_numbers_that_are_none_are_arrays():
+    record = packed({"a": torch.tensor(float("nan")), "b": torch.tensor(float("inf"))})
+    assert set(record.array_records["arrays"]) == {"a", "b"}
+    assert "NaN" not in record.config_records["config"]["contents"]

@@ -53,12 +53,14 @@ def table(source: Hub) -> Mapping[str, Any]:
 
 def _stay_offline() -> None:
     """If the hub cannot be reached, use its cache only: it would be tried again for half a minute."""
-    if "datasets" in sys.modules or any(name in os.environ for name in CHOICES):
-        return
-    try:
-        socket.create_connection(("huggingface.co", 443), PATIENCE).close()
-    except OSError:
-        os.environ["HF_HUB_OFFLINE"] = "1"  # read when `datasets` is imported
+    if not any(name in os.environ for name in CHOICES):
+        try:
+            socket.create_connection(("huggingface.co", 443), PATIENCE).close()
+        except OSError:
+            os.environ["HF_HUB_OFFLINE"] = "1"
+    if os.environ.get("HF_HUB_OFFLINE") == "1":  # modules read it when they are imported
+        for name in {"huggingface_hub.constants", "datasets.config"} & sys.modules.keys():
+            sys.modules[name].HF_HUB_OFFLINE = True  # type: ignore[attr-defined]
 
 
 def columns(splits: Mapping[str, Any], split: str, source: Hub, *names: str) -> Any:

@@ -142,6 +142,7 @@ def server(
     clients: Annotated[
         int, typer.Option(help="Wait for so many clients before the first round.", min=1)
     ] = 1,
+    wait: Annotated[int, typer.Option(help="Seconds in which the first clients must come.")] = 3600,
     port: Annotated[int, typer.Option(help="On 127.0.0.1, where tunnels end.", min=1)] = 8000,
     out: Out = Path("runs"),
     archive: Archive = None,
@@ -154,12 +155,12 @@ def server(
         _start_server(place)
         for number in sorted(known.clients) if known else ():
             place.register(number)
-        what = f"--keys KEYS --server {place.address}" if known else f"--server {place.address}"
+        what = "--keys KEYS" if known else "--number NUMBER"
         console.print(
-            f"Start clients: fedtide deploy client {what} --number N. Ctrl-C stops the server.",
-            soft_wrap=True,
+            f"Start clients: fedtide deploy client {what} --server {place.address}", soft_wrap=True
         )
-        _follow(place, out, clients, archive)
+        console.print("Ctrl-C stops the server.")
+        _follow(place, out, clients, archive, wait)
 
 
 @app.command()
@@ -237,9 +238,11 @@ def _start_server(place: Deployment) -> None:
     console.print(f"Flower's SuperLink is up after {time.monotonic() - began:.0f} s.")
 
 
-def _follow(place: Deployment, out: Path, clients: int, archive: Path | None) -> None:
+def _follow(
+    place: Deployment, out: Path, clients: int, archive: Path | None, wait: int = 0
+) -> None:
     """Show what the server says, and where the results are."""
-    for line in place.run(out, clients, archive):
+    for line in place.run(out, clients, archive, wait):
         console.print(line, markup=False, soft_wrap=True)
     folder = line.partition(" ")[2]
     console.print(f"Models and journal: {folder}", soft_wrap=True)

@@ -89,12 +89,13 @@ class Roster:
         """The clients that are there now; waits a while if they are fewer than the minimum."""
         return self.gather(self.settings.minimum)
 
-    def gather(self, count: int) -> Ids:
-        """The clients that are there, as soon as they are so many, or when `settings.wait` is over.
+    def gather(self, count: int, seconds: float = 0.0) -> Ids:
+        """The clients that are there, as soon as they are so many, or when the wait is over.
 
-        The wait also ends when, with clients that could not introduce themselves, there are so many.
+        It lasts `seconds`, or `settings.wait` where that is longer. It also ends when there are so many
+        with those that could not introduce themselves.
         """
-        wait = Wait(self.settings.wait)
+        wait = Wait(max(seconds, self.settings.wait))
         self.look()
         while len(self.cards) < count and not wait.is_over:
             if len(self.cards) + len(self.problems) >= count:
@@ -109,7 +110,7 @@ class Roster:
         asked = f", {len(self._greeted)} are introducing themselves" if self._greeted else ""
         return (
             f"{here} here{asked}; waiting for {count} "
-            f"({wait.passed:.0f} of at most {self.settings.wait:g} s)"
+            f"({wait.passed:.0f} of at most {wait.until - wait.since:.0f} s)"
         )
 
     def look(self) -> None:

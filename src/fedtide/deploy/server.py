@@ -42,7 +42,8 @@ def server_app(file: Path, hook: Hook | str) -> ServerApp:
         out, first = str(settings.get("out", "runs")), int(str(settings.get("clients", 0)))
         archive = str(settings.get("archive", ""))
         try:
-            serve(going_on(study, archive), grid, imported(hook), Path(out), first, archive)
+            study, wait = going_on(study, archive), float(str(settings.get("wait", 0)))
+            serve(study, grid, imported(hook), Path(out), first, archive, wait)
         except FedTideError as error:
             say(f"failed: {error}")
             raise
@@ -66,16 +67,24 @@ def going_on(study: Study, archive: str) -> Study:
 
 
 def serve(
-    study: Study, grid: Grid, hook: Hook, out: Path, first: int = 0, archive: str = ""
+    study: Study,
+    grid: Grid,
+    hook: Hook,
+    out: Path,
+    first: int = 0,
+    archive: str = "",
+    wait: float = 0.0,
 ) -> Path:
     """Run the study with the clients of this grid, once `first` of them are there or the wait is over.
+
+    The wait for the first clients is `wait` seconds, or engine.flower.wait where that is longer.
 
     Afterwards the folder `archive`, if one is named, has the models of this run's sessions, too.
     """
     events = Events(out / study.name / LOG, say)
     events.note("server", pid=os.getpid(), study=study.name, host=gethostname())
     try:
-        folder = _served(study, grid, hook, out, first, events)
+        folder = _served(study, grid, hook, out, first, wait, events)
     except FedTideError as error:
         events.note("failed", why=str(error))
         raise
@@ -85,13 +94,15 @@ def serve(
     return folder
 
 
-def _served(study: Study, grid: Grid, hook: Hook, out: Path, first: int, events: Events) -> Path:
+def _served(
+    study: Study, grid: Grid, hook: Hook, out: Path, first: int, wait: float, events: Events
+) -> Path:
     crowd = max(_clients(cell.experiment, hook) for cell in study.cells)
     require(first <= crowd, "clients", f"at most {crowd}, the population of the study", first)
     roster = Roster(grid, study.cells[0].experiment.engine.flower, crowd, events)
-    here = roster.gather(max(first, roster.settings.minimum))
+    here = roster.gather(max(first, roster.settings.minimum), wait)
     if not len(here):
-        raise _without_clients(roster)
+        raise _without_clients(roster, wait)
     events.say(f"clients {here.tolist()} are here")
     cells = tuple(
         Cell(cell.settings, deployed(number, cell.experiment, roster, hook))
@@ -112,7 +123,7 @@ def _served(study: Study, grid: Grid, hook: Hook, out: Path, first: int, events:
     return run_study(replace(study, cells=cells), out, 1, watch).folder.path
 
 
-def _without_clients(roster: Roster) -> EngineError:
+def _without_clients(roster: Roster, wait: float) -> EngineError:
     """Why the first round cannot begin."""
     if roster.problems:
         each = "; ".join(sorted(set(roster.problems.values())))
@@ -122,7 +133,7 @@ def _without_clients(roster: Roster) -> EngineError:
         )
     return EngineError(
         "engine.flower.wait must be long enough for the first client to connect. Got "
-        f"{roster.settings.wait:g} seconds without one. Start the SuperNodes, then run again."
+        f"{max(wait, roster.settings.wait):g} seconds without one. Start the SuperNodes, then run again."
     )
 
 

@@ -40,7 +40,8 @@ clientapp = "{package}.client_app:app"
 [tool.flwr.app.config]
 out = "runs"  # where the server writes results, seen from where it was started
 archive = ""  # a folder for the models of all sessions, from which a later run goes on
-clients = 0   # so many must be there before the first round, if they come within engine.flower.wait
+clients = 0   # so many must be there before the first round, if they come in time
+wait = 0      # seconds for that, where engine.flower.wait is shorter
 """
 README = """\
 # {title}

@@ -97,9 +97,11 @@ class Deployment:
             command += ["--number", str(number)]
         return self._start("clients-" + "-".join(map(str, numbers[:3])), command)
 
-    def run(self, out: Path, clients: int, archive: Path | None = None) -> Iterator[str]:
+    def run(
+        self, out: Path, clients: int, archive: Path | None = None, wait: int = 0
+    ) -> Iterator[str]:
         """Run the app; yields the lines that its server prints."""
-        settings = f'out="{out.resolve()}" clients={clients}'
+        settings = f'out="{out.resolve()}" clients={clients} wait={wait}'
         settings += f' archive="{archive.resolve()}"' if archive else ""
         command = ["flwr", "run", str(self.app), "here", "--stream", "--run-config", settings]
         run = self._start("run", command)

@@ -68,7 +68,7 @@ LATER = (
     "uvicorn.protocols.websockets.auto",
 )
 ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
-SHORTEST, LONGEST = 0.08, 2.0  # seconds between two looks for messages
+SHORTEST, LONGEST = 0.12, 2.0  # seconds between two looks for messages
 BACKOFF = {"initial_backoff": 0.02, "backoff_cap": 0.5}  # seconds, for parts that are on their way
 
 

@@ -29,6 +29,7 @@ from fedtide.core.types import Tested
 from fedtide.starts.trigger import Always, Numbers, Situation, Trigger, Turnover, Watch
 
 ALLOWANCE = 2  # standard deviations between clients
+SMALLEST = 1e-16  # probability that is written
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +75,8 @@ class Newcomers(Trigger):
 
     def reason(self, change: Situation) -> str:
         p = change.era.watch.result
-        return f"the loss of clients that came is higher than of those before, p = {p:.2g}"
+        chance = f"p = {p:.2g}" if p > SMALLEST else f"p < {SMALLEST:g}"
+        return f"the loss of clients that came is higher than of those before, {chance}"
 
     def facts(self, watch: Watch) -> Mapping[str, float]:
         return {"newcomers_p": watch.result}
