@@ -196,11 +196,11 @@ def test_clients_that_come_and_go_with_tls_and_keys(tmp_path, pace):
     """
     text = f"""
 data = {{ name = "digits", partition = {{ kind = "dirichlet", alpha = 0.5 }} }}
-population = {{ kind = "live", clients = 3, rounds = 8 }}
+population = {{ kind = "live", clients = 3, rounds = 16 }}
 algorithm = "fedprox"
 train = {{ model = "linear", steps = 3, lr = 0.1 }}
 start = {{ kind = "similarity", P = 1, trigger = "always" }}
-engine.flower = {{ deadline = {10 + 6 * pace}, wait = {PATIENCE} }}
+engine.flower = {{ deadline = {10 + 10 * pace}, wait = {PATIENCE} }}
 """
     keys = generate(tmp_path / "keys", 3)
     home = tmp_path / "flower"
@@ -219,7 +219,7 @@ engine.flower = {{ deadline = {10 + 6 * pace}, wait = {PATIENCE} }}
         assert first.poll() is None
     assert not left_over(home)
     lines = journal(tmp_path / "out")
-    assert [line["t"] for line in lines] == list(range(8))
+    assert [line["t"] for line in lines] == list(range(16))
     arrived = {line["t"]: line["arrived"]["ids"] for line in lines if "arrived" in line}
     left = [line["left"]["ids"] for line in lines if "left" in line]
     assert arrived[0] == "0-1"

@@ -143,12 +143,12 @@ def test_other_data_or_code_are_computed(counted, monkeypatch):
 
 
 def test_own_files_and_what_they_import_count(tmp_path, monkeypatch):
-    folder = tmp_path / "mine"
+    folder = tmp_path / "files_that_count"
     folder.mkdir()
     (folder / "helper.py").write_text("FACTOR = 1.0\n")
     (folder / "own.py").write_text(
         "from dataclasses import dataclass\nfrom fedtide.extend import FedAvg\n"
-        "from mine.helper import FACTOR\n\n\n@dataclass(frozen=True, kw_only=True)\n"
+        "from files_that_count.helper import FACTOR\n\n\n@dataclass(frozen=True, kw_only=True)\n"
         "class Own(FedAvg):\n    pass\n"
     )
     file = folder / "own.toml"
